@@ -1,0 +1,1 @@
+"""The Infer-Controller: claims a generation and fences every record before it feeds the stages."""

@@ -1,0 +1,1 @@
+"""Stateless peer replicas that open, place, move and close lives."""

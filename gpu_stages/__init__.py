@@ -1,0 +1,1 @@
+"""The GPU stage processes and the rings that join them."""

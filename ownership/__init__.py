@@ -1,0 +1,1 @@
+"""Who owns a live: the transactional store and the protocol that runs in it."""

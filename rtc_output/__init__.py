@@ -1,0 +1,1 @@
+"""Media out: pacing, WHEP, recordings."""

@@ -1,0 +1,1 @@
+"""Kafka behind a small contract: producers, custody readers, range readers."""
