@@ -1,0 +1,1 @@
+"""The bundled face: its parameters, visemes, idle life and drawing."""

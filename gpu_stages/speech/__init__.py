@@ -1,0 +1,1 @@
+"""The bundled voice and what it tells of its phonemes."""
