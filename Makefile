@@ -54,3 +54,25 @@ lint: $(DEV_READY)
 format: $(DEV_READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+test: $(DEV_READY)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# demo speaks on this machine; with RECORD=out.mp4 (and TEXT=file) it records and ends by itself.
+demo: $(RUN_READY)
+	@$(BIN)/dhsched demo $(if $(TEXT),--text "$(TEXT)") $(if $(RECORD),--record "$(RECORD)") $(DEMO_ARGS)
+
+bench: $(DEV_READY)
+	$(BIN)/python -m tests.bench --out $(or $(OUT),build/bench.json)
+
+# Everything that torch brings along besides itself comes with it from whichever index it is taken.
+NOT_LOCKED := torch triton setuptools cuda-bindings cuda-pathfinder cuda-toolkit $(shell \
+  test -x $(BIN)/uv && $(BIN)/uv pip list --python $(BIN)/python 2>/dev/null | awk '/^nvidia-/{print $$1}')
+COMPILE = $(BIN)/uv pip compile --python-version 3.11 --quiet --no-header --generate-hashes \
+  --no-emit-index-url --no-annotate $(addprefix --no-emit-package ,$(NOT_LOCKED)) $(LOCK_ARGS)
+lock: | $(BIN)/uv
+	$(COMPILE) pyproject.toml --extra one-machine -o requirements/run.lock
+	$(COMPILE) pyproject.toml --extra one-machine --extra dev -o requirements/dev.lock
+
+clean:
+	rm -rf build .pytest_cache .ruff_cache .dhsched
