@@ -1,0 +1,105 @@
+"""The 128-byte header in front of every ring slot: whose the message is and what it holds.
+
+Little-endian, fixed offsets, so that a slot can be read by any process without a schema:
+
+    offset  0 binding u64         8 epoch u64          16 live_slot u32     20 utterance u32
+           24 frame_index i64    32 segment_id u64     40 sample_start i64  48 speech_samples u32
+           52 flags u32          56 kind u32           60 part_bytes u32 x 4
+           80 stamps_us u64 x 4 112 seed u64          120 reserved, zero
+
+PURE.
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from schemas.media import TickFlag
+
+HEADER_BYTES: Final = 128
+PARTS_MAX: Final = 4
+_LAYOUT: Final = struct.Struct("<QQIIqQqIII4I4x4QQ8x")
+
+
+class MessageKind(IntEnum):
+    """What a slot's payload is; the parts are named in order."""
+
+    SEGMENT_TEXT = 1  # controller -> speech: UTF-8 text
+    SEGMENT_VOICE = 2  # speech -> motion: int16 PCM, phoneme table
+    TICK_MOTION = 3  # motion -> render: 960 int16 PCM, face parameters float32
+    TICK_PICTURE = 4  # render -> encode: 960 int16 PCM, RGB u8 [height, width, 3]
+    TICK_MEDIA = 5  # encode -> controller: Opus packet, Opus packet, Annex-B access unit
+    SEGMENT_FAILED = 6  # any stage -> controller, past the stages between: UTF-8 reason
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """One message's header.
+
+    `sample_start` is the 24 kHz sample of the segment at which this tick's speech starts, -1 when
+    the tick is idle; in SEGMENT_TEXT and SEGMENT_VOICE it is the first sample that is to be heard
+    (the feeder's `skip_samples`): what lies before was already emitted by an earlier owner.
+    `seed` is the segment's in segment messages, 0 in ticks. `part_bytes` is written by the ring:
+    a sender may leave it alone. `stamps_us` are CLOCK_MONOTONIC times: fed, voiced, drawn, encoded.
+    """
+
+    kind: MessageKind
+    live_slot: int
+    binding: int
+    epoch: int
+    utterance: int = 0
+    frame_index: int = 0
+    segment_id: int = 0
+    sample_start: int = -1
+    speech_samples: int = 0
+    flags: TickFlag = TickFlag.NONE
+    seed: int = 0
+    stamps_us: tuple[int, int, int, int] = (0, 0, 0, 0)
+    part_bytes: tuple[int, ...] = ()
+
+
+def pack_header(into: bytearray | memoryview, offset: int, header: Header) -> None:
+    """Write `header` at `offset`. Raises `struct.error` for a value outside its field."""
+    parts = header.part_bytes + (0,) * (PARTS_MAX - len(header.part_bytes))
+    _LAYOUT.pack_into(
+        into,
+        offset,
+        header.binding,
+        header.epoch,
+        header.live_slot,
+        header.utterance,
+        header.frame_index,
+        header.segment_id,
+        header.sample_start,
+        header.speech_samples,
+        header.flags,
+        header.kind,
+        *parts,
+        *header.stamps_us,
+        header.seed,
+    )
+
+
+def unpack_header(of: bytes | bytearray | memoryview, offset: int = 0) -> Header:
+    """Read the header at `offset`; `part_bytes` always has four entries.
+
+    Raises `ValueError` for a kind that does not exist, which in a published slot means that a
+    process wrote outside its own slot: a broken invariant, not a message to skip.
+    """
+    values = _LAYOUT.unpack_from(of, offset)
+    return Header(
+        kind=MessageKind(values[9]),
+        binding=values[0],
+        epoch=values[1],
+        live_slot=values[2],
+        utterance=values[3],
+        frame_index=values[4],
+        segment_id=values[5],
+        sample_start=values[6],
+        speech_samples=values[7],
+        flags=TickFlag(values[8]),
+        part_bytes=values[10:14],
+        stamps_us=values[14:18],
+        seed=values[18],
+    )

@@ -1,0 +1,92 @@
+"""The ring between two stage processes: the contract that every kind of ring keeps.
+
+A ring joins exactly one producer and one consumer, in two processes. Its slots are of one size.
+
+    FREE --claim--> FILLING --publish--> READY --take--> HELD --release--> FREE
+      ^               |                    |              |
+      +---------------+---- reset: a new ring generation -+
+
+- `publish` is the only step that another process can see a message by; a slot whose producer died
+  while FILLING is never read.
+- Slots are taken in the order of publication and may be released in any order.
+- Nothing is dropped by a ring: a producer without room is told so and waits on `space_fd`.
+- Reset belongs to the supervisor alone, and comes after the dead process was reaped. It starts a
+  new *ring generation*: every slot in flight is dropped, and what either side still does under the
+  old generation has no effect. The producer has no room until the consumer has taken note of the
+  new generation, so no slot is overwritten while somebody may still read it.
+- Both file descriptors are wake-ups only: readable means "look again", never "there is one".
+- A process may attach to its side again after its predecessor on that side has died and the ring
+  was reset.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpu_stages.header import Header
+from gpu_stages.stage import Part
+
+
+@dataclass(frozen=True, slots=True)
+class RingSpec:
+    """A ring's size: `slots` slots of `payload_bytes` behind each header."""
+
+    slots: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A slot in the consumer's hand. `parts` are valid until it is released."""
+
+    header: Header
+    parts: tuple[memoryview, ...]
+    slot: int
+    generation: int
+
+
+class RingProducer(Protocol):
+    """The sending side. One process, one thread."""
+
+    def room(self) -> int:
+        """How many messages can be published now. Takes note of a reset."""
+        ...
+
+    def publish(self, header: Header, parts: Sequence[Part]) -> int:
+        """Copy the parts into a free slot and publish it; returns the slot.
+
+        Raises `NoRoom`, or `PartTooLarge` when the parts do not fit; then nothing was published.
+        """
+        ...
+
+    def space_fd(self) -> int:
+        """Readable when the consumer has released a slot or the ring was reset."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the memory and the descriptors of this side."""
+        ...
+
+
+class RingConsumer(Protocol):
+    """The receiving side. One process, one thread."""
+
+    def take(self) -> Taken | None:
+        """The next published slot, or None when there is none now. Takes note of a reset."""
+        ...
+
+    def release(self, taken: Taken) -> None:
+        """Give the slot back; has no effect when the ring was reset since it was taken."""
+        ...
+
+    def data_fd(self) -> int:
+        """Readable when something was published or the ring was reset; `quiet` clears it."""
+        ...
+
+    def quiet(self) -> None:
+        """Clear the wake-up. Call it before looking with `take`, not after."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the memory and the descriptors of this side."""
+        ...

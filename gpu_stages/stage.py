@@ -1,0 +1,111 @@
+"""What a stage is: the class that a bundled or a user's own model implements.
+
+The contract, which `stage_main` keeps and a stage may rely on:
+
+- One instance per process, called from one thread only, never re-entered.
+- `load` runs once, before the stage is announced as ready.
+- Every message of a batch was checked against the live table right before `process`: its binding
+  is the row's, its epoch is not lower. `rows[i]` is the row that `batch[i]` was checked against.
+  Messages of one live arrive in the order in which they were sent, and lives take turns.
+- A stage looks at `row.utterance` itself: messages of a lower utterance are muted (segments are
+  dropped, ticks keep their picture and lose their sound).
+- Message parts are views into the ring. They are valid until `process` returns; copy what lives
+  longer.
+- `process` is given no more messages than the outbox has room for at `outputs_per_message_max`
+  messages each, so a stage that keeps to that number never meets `NoRoom` in `process`. In
+  `on_tick` a stage asks `out.room()` and makes the rest the next time.
+- An exception from `process` fails the segments of that batch, not the worker.
+- `forget` is called before anything of a new binding of that slot is shown to the stage.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+from gpu_stages.header import Header
+from gpu_stages.live_table import LiveRow
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["Header", "LiveRow", "Message", "NoRoom", "Outbox", "Part", "PartTooLarge", "Stage"]
+
+Part: TypeAlias = "bytes | bytearray | memoryview | np.ndarray[Any, Any]"
+"""A payload part: anything with a C-contiguous buffer. Its bytes are copied once, into the slot."""
+
+
+class NoRoom(Exception):
+    """The ring downstream has no free slot now; nothing was sent. Ask `room()` and try later."""
+
+
+class PartTooLarge(ValueError):
+    """The parts do not fit a slot of the ring downstream; nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a batch. `parts` are read-only uint8 views, 64-byte aligned."""
+
+    header: Header
+    parts: tuple[memoryview, ...]
+
+
+class Outbox(Protocol):
+    """Where a stage puts its results: the ring to the next stage, and the controller for failures.
+
+    Nothing is ever dropped here: what does not fit is refused with `NoRoom`.
+    """
+
+    def room(self) -> int:
+        """How many messages can be sent now."""
+        ...
+
+    def send(self, header: Header, parts: Sequence[Part]) -> None:
+        """Publish one message of at most four parts; `header.part_bytes` is filled in here.
+
+        A header of kind SEGMENT_FAILED goes past the stages between to the controller, needs no
+        room, and has one part: the reason in UTF-8. Raises `NoRoom` and `PartTooLarge`.
+        """
+        ...
+
+
+class Stage(ABC):
+    """One model served for many lives. `settings` in the stages' TOML reach it through `load`."""
+
+    name: ClassVar[str]
+    """The stage's name in logs, metrics and errors."""
+
+    outputs_per_message_max: ClassVar[int] = 1
+    """How many messages `process` sends at most for one that it is given."""
+
+    batch_max: int = 8
+    """How many messages `process` takes at once; the TOML may set it."""
+
+    wait_us_max: int = 0
+    """How long the first message of a batch waits for others."""
+
+    @abstractmethod
+    def load(self, settings: Mapping[str, object], device: str) -> None:
+        """Load models and warm up. `device` is "cpu" or "cuda:N".
+
+        OMP_NUM_THREADS in the environment holds the number of threads this stage may use. Raise
+        for a setting that is unknown or wrong: the text becomes the start's error.
+        """
+
+    @abstractmethod
+    def process(self, batch: Sequence[Message], rows: Sequence[LiveRow], out: Outbox) -> None:
+        """Handle 1 to `batch_max` messages of many lives; `rows[i]` belongs to `batch[i]`."""
+
+    def on_tick(self, rows: Sequence[LiveRow], now_us: int, out: Outbox) -> None:  # noqa: B027
+        """Called at least every 10 ms and whenever a row changed, where a stage overrides it.
+
+        `rows` are all bound lives; `now_us` is CLOCK_MONOTONIC.
+        """
+
+    def forget(self, live_slot: int) -> None:  # noqa: B027
+        """The binding of this slot ended or changed: drop what is kept for it."""
+
+    def stats(self) -> Mapping[str, float]:
+        """Figures for the worker's metrics."""
+        return {}
