@@ -1,0 +1,5 @@
+"""`python -m dhsched`."""
+
+from dhsched.cli import main
+
+main()

@@ -1,0 +1,303 @@
+"""The command `dhsched`.
+
+Every command has `--json`; exit status 0 only on success, 2 for wrong usage.
+"""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+
+from dhsched.output import CommandFailed, Output, fail
+from dhsched.processes import PARENT_ENV
+
+USAGE_STATUS: Final = 2
+PR_SET_PDEATHSIG: Final = 1
+
+app = App(
+    name="dhsched",
+    help="Real-time avatars: text on Kafka becomes speech, face and video, with fenced ownership.",
+)
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines.")]
+Kafka = Annotated[
+    str,
+    Parameter(
+        env_var=["DHSCHED_KAFKA", "KAFKA_BOOTSTRAP_SERVERS"], help="Brokers, host:port[,...]."
+    ),
+]
+Store = Annotated[str, Parameter(env_var="DHSCHED_STORE", help="lmdb:///path or fdb:///file")]
+DispatchUrl = Annotated[
+    str, Parameter(name="--dispatch", env_var="DHSCHED_DISPATCH", help="A Dispatch replica's URL.")
+]
+DEFAULT_DISPATCH: Final = "http://127.0.0.1:8080"
+
+
+@app.command
+def demo(
+    *,
+    text: str | None = None,
+    record: Path | None = None,
+    workers: Annotated[int, Parameter(env_var="DHSCHED_WORKERS")] = 1,
+    kafka: Kafka = "",
+    store: Store = "",
+    port: Annotated[int, Parameter(env_var="DHSCHED_PORT")] = 8080,
+    look: str | None = None,
+    browser: bool = True,
+    json: Json = False,
+) -> None:
+    """Run everything on this machine and speak.
+
+    Parameters
+    ----------
+    text
+        File to speak instead of the bundled script; `-` reads standard input.
+    record
+        Write an MP4 and end when everything is spoken. No browser is opened.
+    workers
+        Number of workers.
+    port
+        Port of Dispatch and the viewer page, on 127.0.0.1.
+    look
+        Look of the avatar.
+    browser
+        Open the viewer page in a browser.
+    """
+    from dhsched.demo import DemoOptions, run_demo
+    from dhsched.one_machine import OneMachineSettings
+
+    machine = OneMachineSettings(kafka=kafka, store=store, port=port, workers=workers)
+    options = DemoOptions(text, record, machine, look, browser and record is None and not json)
+    _run(run_demo(options, Output.make(json)), json)
+
+
+@app.command
+def dispatch(
+    *,
+    kafka: Kafka = "",
+    store: Store = "",
+    host: Annotated[str | None, Parameter(env_var="DHSCHED_HOST")] = None,
+    port: Annotated[int | None, Parameter(env_var="DHSCHED_PORT")] = None,
+    config: Annotated[Path | None, Parameter(env_var="DHSCHED_CONFIG")] = None,
+    json: Json = False,
+) -> None:
+    """Run a Dispatch replica.
+
+    Parameters
+    ----------
+    host
+        Address to listen on.
+    port
+        Port to listen on.
+    config
+        TOML file with settings; flags and DHSCHED_* environment go before it.
+    """
+    from dispatch.main import run_dispatch
+    from dispatch.settings import load_settings
+
+    flags = {"kafka": kafka or None, "store": store or None, "host": host, "port": port}
+    _serve("dispatch", lambda: run_dispatch(load_settings(_given(flags), config)), json)
+
+
+@app.command
+def worker(
+    *,
+    node: Annotated[str | None, Parameter(env_var="DHSCHED_NODE")] = None,
+    capacity: Annotated[int | None, Parameter(env_var="DHSCHED_CAPACITY")] = None,
+    kafka: Kafka = "",
+    store: Store = "",
+    device: Annotated[str | None, Parameter(env_var="DHSCHED_DEVICE")] = None,
+    stages: Annotated[Path | None, Parameter(env_var="DHSCHED_STAGES")] = None,
+    host: Annotated[str | None, Parameter(env_var="DHSCHED_HOST")] = None,
+    port: Annotated[int | None, Parameter(env_var="DHSCHED_PORT")] = None,
+    config: Annotated[Path | None, Parameter(env_var="DHSCHED_CONFIG")] = None,
+    json: Json = False,
+) -> None:
+    """Run a worker: one Infer-Controller and its stage processes.
+
+    Parameters
+    ----------
+    node
+        Stable name of this place; a worker that starts on it supersedes the one before.
+    capacity
+        Lives it holds at most.
+    device
+        cpu or cuda:N.
+    stages
+        TOML file naming the stages' classes.
+    host
+        Address its HTTP interface listens on.
+    port
+        Port of its HTTP interface, 0 for any free one.
+    config
+        TOML file with settings; flags and DHSCHED_* environment go before it.
+    """
+    from controller.main import run_worker
+    from controller.settings import load_settings
+
+    flags = {
+        "kafka": kafka or None,
+        "store": store or None,
+        "node": node,
+        "capacity": capacity,
+        "device": device,
+        "stages": stages,
+        "host": host,
+        "port": port,
+    }
+    _serve("worker", lambda: run_worker(load_settings(_given(flags), config)), json)
+
+
+@app.command
+def push(
+    live: str,
+    *text: str,
+    kafka: Kafka = "",
+    kind: Literal["text", "interrupt", "close", "end_turn"] = "text",
+    json: Json = False,
+) -> None:
+    """Produce to the text topic: what follows the live's id is spoken.
+
+    Parameters
+    ----------
+    live
+        The live's id.
+    text
+        Words to speak; `-` reads standard input.
+    kind
+        Kind of record.
+    """
+    from dhsched.commands import push_text
+
+    _run(push_text(live, " ".join(text), kind, kafka, Output.make(json)), json)
+
+
+@app.command
+def lives(*, dispatch: DispatchUrl = DEFAULT_DISPATCH, json: Json = False) -> None:
+    """List the lives with their generations."""
+    from dhsched.commands import list_lives
+
+    _run(list_lives(dispatch, Output.make(json)), json)
+
+
+@app.command
+def workers(*, dispatch: DispatchUrl = DEFAULT_DISPATCH, json: Json = False) -> None:
+    """List the workers with their slots."""
+    from dhsched.commands import list_workers
+
+    _run(list_workers(dispatch, Output.make(json)), json)
+
+
+@app.command
+def story(live: str, *, kafka: Kafka = "", json: Json = False) -> None:
+    """Print a live's ownership timeline from the events topic.
+
+    Parameters
+    ----------
+    live
+        The live's id.
+    """
+    from dhsched.story import tell_story
+
+    _run(tell_story(live, kafka, Output.make(json)), json)
+
+
+@app.command
+def move(
+    live: str,
+    *,
+    to: str | None = None,
+    dispatch: DispatchUrl = DEFAULT_DISPATCH,
+    json: Json = False,
+) -> None:
+    """Move a live to another worker.
+
+    Parameters
+    ----------
+    live
+        The live's id.
+    to
+        The worker to move it to; without it, the best one.
+    """
+    from dhsched.commands import move_live
+
+    _run(move_live(live, to, dispatch, Output.make(json)), json)
+
+
+@app.command
+def drain(worker: str, *, dispatch: DispatchUrl = DEFAULT_DISPATCH, json: Json = False) -> None:
+    """Move every live away from a worker.
+
+    Parameters
+    ----------
+    worker
+        The worker's id.
+    """
+    from dhsched.commands import drain_worker
+
+    _run(drain_worker(worker, dispatch, Output.make(json)), json)
+
+
+@app.command
+def close(live: str, *, dispatch: DispatchUrl = DEFAULT_DISPATCH, json: Json = False) -> None:
+    """Close a live at once.
+
+    Parameters
+    ----------
+    live
+        The live's id.
+    """
+    from dhsched.commands import close_live
+
+    _run(close_live(live, dispatch, Output.make(json)), json)
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in flags.items() if value is not None}
+
+
+def _run(command: Coroutine[Any, Any, None], as_json: bool) -> None:
+    try:
+        asyncio.run(command)
+    except CommandFailed as error:
+        fail(error, as_json)
+    except BaseExceptionGroup as group:
+        known = group.subgroup(CommandFailed)
+        if known is None:
+            raise
+        fail(_first(known), as_json)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def _first(group: BaseExceptionGroup[CommandFailed]) -> CommandFailed:
+    inner = group.exceptions[0]
+    return inner if isinstance(inner, CommandFailed) else _first(inner)
+
+
+def _serve(name: str, start: Any, as_json: bool) -> None:
+    """Run a role of the system until it is told to end."""
+    if os.environ.get(PARENT_ENV):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.environ[PARENT_ENV] != str(os.getppid()):
+            sys.exit(1)  # The parent was gone before the kernel could promise.
+    try:
+        asyncio.run(start())
+    except CommandFailed as error:
+        fail(error, as_json)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def main() -> None:
+    """Entry point: usage errors leave with 2."""
+    try:
+        app(exit_on_error=False, print_error=True)
+    except CycloptsError:
+        sys.exit(USAGE_STATUS)

@@ -1,0 +1,62 @@
+"""`dhsched story LIVE`: the ownership timeline of one live, read from the events topic."""
+
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dhsched.output import CommandFailed, Output
+from schemas.events import LiveEvent, decode_event
+from schemas.partition import partition_of
+from schemas.topics import EVENTS_TOPIC
+from stream.aiokafka_transport import AiokafkaTransport
+from stream.transport import BrokerAway, RangeReader
+
+RECORDS_MAX: Final = 500
+READ_MS: Final = 2000
+
+
+async def tell_story(live: str, kafka: str, output: Output) -> None:
+    """Print every event of the live in the order they were written. None at all is an error."""
+    if not kafka:
+        raise CommandFailed("name the brokers with --kafka or DHSCHED_KAFKA", 2)
+    transport = AiokafkaTransport(kafka)
+    rows: list[dict[str, Any]] = []
+    try:
+        partitions = await transport.partition_count(EVENTS_TOPIC)
+        reader = await transport.range_reader(EVENTS_TOPIC)
+        try:
+            partition = partition_of(live.encode(), partitions)
+            rows = [_row(event) async for event in _events(reader, partition, live)]
+        finally:
+            await reader.close()
+    except BrokerAway as error:
+        raise CommandFailed(f"no Kafka broker answers at {kafka}: {error}") from error
+    finally:
+        await transport.close()
+    if not rows:
+        raise CommandFailed(f"the events topic holds nothing of a live {live!r}")
+    output.table("story", ("time", "kind", "worker", "epoch", "offset", "what"), rows, "")
+
+
+async def _events(reader: RangeReader, partition: int, live: str) -> AsyncIterator[LiveEvent]:
+    offset, end = await reader.log_range(partition)
+    while offset < end:
+        records = await reader.read(partition, offset, records_max=RECORDS_MAX, timeout_ms=READ_MS)
+        if not records:
+            return
+        for record in records:
+            offset = record.offset + 1
+            if record.key == live.encode() and record.value is not None:
+                yield decode_event(record.value)
+
+
+def _row(event: LiveEvent) -> dict[str, Any]:
+    at = datetime.fromtimestamp(event.at_ms / 1000, UTC)
+    return {
+        "time": at.isoformat(timespec="milliseconds"),
+        "worker": event.worker_id,
+        "what": " ".join(f"{name}={value}" for name, value in event.data.items()),
+        **{name: value for name, value in asdict(event).items() if name != "data"},
+        "data": dict(event.data),
+    }

@@ -1,0 +1,115 @@
+"""Runs the measurements and writes them as one JSON document; every figure beside its rival.
+
+    python -m tests.bench --out build/bench.json [--only NAME ...]
+
+A module `bench_*.py` here offers `rows() -> list[dict]`, or `async stack_rows(stack) -> list[dict]`
+when it measures a running system. A row: name, value, unit, against, against_value, ratio.
+"""
+
+import argparse
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+
+
+def machine() -> dict[str, object]:
+    """What this was measured on."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory_bytes / 2**30, 1),
+        "cpu": cpu,
+        "device": "cpu",
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> str:
+    """The commit that is checked out, with a mark when files differ from it."""
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=HERE,
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def measure(only: list[str], console: Console) -> list[dict[str, Any]]:
+    """The rows of every module that was asked for. A module that fails is an error at the end."""
+    rows: list[dict[str, Any]] = []
+    for path in sorted(HERE.glob("bench_*.py")):
+        name = path.stem.removeprefix("bench_")
+        if only and name not in only:
+            continue
+        module = importlib.import_module(f"tests.bench.{path.stem}")
+        began_s = time.monotonic()
+        console.print(f"[bold]{name}[/] ...")
+        made = module.rows()
+        rows += asyncio.run(made) if inspect.isawaitable(made) else made
+        console.print(f"{name}: {time.monotonic() - began_s:.0f} s")
+    return rows
+
+
+def show(rows: list[dict[str, Any]], console: Console) -> None:
+    """The figures as a table."""
+    table = Table(box=None, header_style="bold")
+    for column in ("name", "value", "unit", "against", "against_value", "ratio"):
+        table.add_column(
+            column, justify="right" if "value" in column or column == "ratio" else "left"
+        )
+    for row in rows:
+        table.add_row(
+            row["name"],
+            _figure(row["value"]),
+            row["unit"],
+            row.get("against") or "",
+            _figure(row.get("against_value")),
+            _figure(row.get("ratio")),
+        )
+    console.print(table)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def main() -> int:
+    """Exit status 0 when everything asked for was measured."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
+    parser.add_argument("--only", nargs="*", default=[], help="names of bench modules")
+    asked = parser.parse_args()
+    console = Console(stderr=True)
+    rows = measure(asked.only, console)
+    document = {"schema": 1, "commit": commit(), "seed": 0, "machine": machine(), "rows": rows}
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    asked.out.write_text(json.dumps(document, indent=1) + "\n")
+    show(rows, Console())
+    return 0 if rows else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
