@@ -1,8 +1,20 @@
 """The value of a record of the events topic: what happened to a live, and because of what."""
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Final, cast
+
+from schemas.bad_record import BadRecord, DeadLetterReason
+from schemas.codec import Codec
+
+__all__ = ["EVENT_BYTES_MAX", "EventKind", "LiveEvent"]
+
+EVENT_BYTES_MAX = 65_536
+
+_CODEC: Final = Codec("live_event")
 
 
 class EventKind(StrEnum):
@@ -40,10 +52,46 @@ class LiveEvent:
     )
 
     def encode(self) -> bytes:
-        """An Avro single object."""
-        raise NotImplementedError
+        """An Avro single object. Raises BadRecord when it is too large or `data` is not flat."""
+        _check_flat(cast("dict[str, Any]", self.data))
+        value = _CODEC.encode(
+            {
+                "kind": self.kind.value,
+                "event_id": self.event_id,
+                "source_event_id": self.source_event_id,
+                "live_id": self.live_id,
+                "worker_id": self.worker_id,
+                "epoch": self.epoch,
+                "at_ms": self.at_ms,
+                "offset": self.offset,
+                "data": json.dumps(dict(self.data), separators=(",", ":"), allow_nan=False),
+            }
+        )
+        if len(value) > EVENT_BYTES_MAX:
+            raise BadRecord(DeadLetterReason.TOO_LARGE, f"{len(value)} of {EVENT_BYTES_MAX} bytes")
+        return value
 
     @classmethod
     def decode(cls, value: bytes | None) -> "LiveEvent":
         """Raises BadRecord."""
-        raise NotImplementedError
+        if not value:
+            raise BadRecord(DeadLetterReason.NOT_AVRO_OR_JSON, "the value is null or empty")
+        fields = _CODEC.decode(value, bytes_max=EVENT_BYTES_MAX)
+        try:
+            fields["kind"] = EventKind(fields["kind"])
+            data = json.loads(fields["data"])
+        except (ValueError, RecursionError) as error:
+            raise BadRecord(DeadLetterReason.BAD_SHAPE, str(error)) from error
+        if not isinstance(data, dict):
+            raise BadRecord(DeadLetterReason.BAD_SHAPE, "data is not a JSON object")
+        fields["data"] = _check_flat(cast("dict[str, Any]", data))
+        return cls(**fields)
+
+
+def _check_flat(data: dict[str, Any]) -> dict[str, Any]:
+    for name, value in data.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise BadRecord(DeadLetterReason.BAD_SHAPE, f"data[{name!r}] is not finite")
+        if value is not None and not isinstance(value, str | int | float):
+            raise BadRecord(DeadLetterReason.BAD_SHAPE, f"data[{name!r}] is not flat")
+    return data

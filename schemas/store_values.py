@@ -3,11 +3,20 @@
 `decode` raises BadRecord: in the store that is a broken invariant, not a caller's fault.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Self
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, ClassVar, Self, cast
 
+from schemas.bad_record import BadRecord, DeadLetterReason
+from schemas.codec import Codec
 from schemas.options import LiveOptions
+
+# A transaction reads the same generation, claim and worker again and again. The values cannot
+# change, so one decoded object may serve everybody; the bound is per kind of value.
+_DECODED_MAX = 2048
 
 
 class LiveStatus(StrEnum):
@@ -38,23 +47,69 @@ class Generation:
 
 
 class StoreValue:
-    """What every value of the store can do."""
+    """What every value of the store can do. Each subclass names its schema."""
 
     __slots__ = ()
+    schema: ClassVar[str]
 
     def encode(self) -> bytes:
         """An Avro single object of the newest schema."""
-        raise NotImplementedError
+        plan = _plan(type(self))
+        values = dict(zip(plan.names, plan.values(self), strict=True))
+        return plan.codec.encode(self._to_fields(values))
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """Raises BadRecord."""
-        raise NotImplementedError
+        return cast(Self, _plan(cls).decode(value))
+
+    def _to_fields(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The fields as the schema names them, from the attributes."""
+        return values
+
+    @classmethod
+    def _from_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The attributes from the schema's fields. May raise ValueError."""
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What encoding and decoding one class needs, looked up once."""
+
+    codec: Codec
+    names: tuple[str, ...]
+    values: Callable[[StoreValue], tuple[Any, ...]]
+    decode: Callable[[bytes], StoreValue]
+
+
+_plans: dict[type[StoreValue], _Plan] = {}
+
+
+def _plan(cls: type[StoreValue]) -> _Plan:
+    plan = _plans.get(cls)
+    if plan is None:
+        names = tuple(field.name for field in fields(cast(Any, cls)))
+        codec = Codec(cls.schema)
+
+        @lru_cache(maxsize=_DECODED_MAX)
+        def decode(value: bytes) -> StoreValue:
+            read = codec.decode_own(value)
+            try:
+                return cls(**cls._from_fields(read))  # pyright: ignore[reportPrivateUsage]
+            except (TypeError, ValueError) as error:
+                raise BadRecord(DeadLetterReason.BAD_SHAPE, f"{cls.schema}: {error}") from error
+
+        plan = _Plan(codec, names, cast(Any, attrgetter(*names)), decode)
+        _plans[cls] = plan
+    return plan
 
 
 @dataclass(frozen=True, slots=True)
 class LiveState(StoreValue):
     """`live/<id>`."""
+
+    schema: ClassVar[str] = "live_state"
 
     state: LiveStatus
     options: LiveOptions
@@ -64,10 +119,22 @@ class LiveState(StoreValue):
     close_reason: str = ""
     create_id: str = ""
 
+    def _to_fields(self, values: dict[str, Any]) -> dict[str, Any]:
+        values["options"] = self.options.as_mapping()
+        return values
+
+    @classmethod
+    def _from_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        values["state"] = LiveStatus(values["state"])
+        values["options"] = LiveOptions(**values["options"])
+        return values
+
 
 @dataclass(frozen=True, slots=True)
 class GenerationValue(StoreValue):
     """`gen/<id>`. `worker_id` "" is nobody, `slot` -1 is none."""
+
+    schema: ClassVar[str] = "generation"
 
     worker_id: str
     epoch: int
@@ -80,6 +147,8 @@ class GenerationValue(StoreValue):
 class ClaimValue(StoreValue):
     """`claim/<id>`."""
 
+    schema: ClassVar[str] = "claim"
+
     worker_id: str
     epoch: int
     claim_id: str
@@ -88,7 +157,9 @@ class ClaimValue(StoreValue):
 
 @dataclass(frozen=True, slots=True)
 class Cursor(StoreValue):
-    """`cursor/<id>`. The skipped range, end exclusive, is that of the commit named by release_id."""
+    """`cursor/<id>`. The skipped range, end exclusive, is of the commit that release_id names."""
+
+    schema: ClassVar[str] = "cursor"
 
     next_offset: int
     last_seq: int | None = None
@@ -117,6 +188,8 @@ class Checkpoint(StoreValue):
     the live began.
     """
 
+    schema: ClassVar[str] = "checkpoint"
+
     segments: tuple[SegmentBounds, ...] = ()
     samples_emitted: int = 0
     next_char: int = -1
@@ -124,10 +197,29 @@ class Checkpoint(StoreValue):
     media_frame: int = 0
     at_ms: int = 0
 
+    def _to_fields(self, values: dict[str, Any]) -> dict[str, Any]:
+        values["segments"] = [
+            {
+                "start_offset": bounds.start_offset,
+                "start_char": bounds.start_char,
+                "end_offset": bounds.end_offset,
+                "end_char": bounds.end_char,
+            }
+            for bounds in self.segments
+        ]
+        return values
+
+    @classmethod
+    def _from_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        values["segments"] = tuple(SegmentBounds(**bounds) for bounds in values["segments"])
+        return values
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerValue(StoreValue):
     """`worker/<wid>`."""
+
+    schema: ClassVar[str] = "worker"
 
     worker_id: str
     node: str
@@ -136,10 +228,17 @@ class WorkerValue(StoreValue):
     state: WorkerState
     started_at_ms: int
 
+    @classmethod
+    def _from_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        values["state"] = WorkerState(values["state"])
+        return values
+
 
 @dataclass(frozen=True, slots=True)
 class SlotValue(StoreValue):
     """`slot/<wid>/<i>`. `token` is the reservation's, "" where there is none."""
+
+    schema: ClassVar[str] = "slot"
 
     live_id: str
     epoch: int
@@ -147,10 +246,17 @@ class SlotValue(StoreValue):
     since_ms: int
     token: str = ""
 
+    @classmethod
+    def _from_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        values["state"] = SlotState(values["state"])
+        return values
+
 
 @dataclass(frozen=True, slots=True)
 class LoadView(StoreValue):
     """`load/<wid>`: a hint for placement, never authority."""
+
+    schema: ClassVar[str] = "load_view"
 
     worker_id: str
     lives: int
@@ -160,10 +266,17 @@ class LoadView(StoreValue):
     partitions: tuple[int, ...] = ()
     at_ms: int = 0
 
+    @classmethod
+    def _from_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        values["partitions"] = tuple(values["partitions"])
+        return values
+
 
 @dataclass(frozen=True, slots=True)
 class OrphanValue(StoreValue):
     """`orphan/<id>`: a live whose owner died and that has no capacity elsewhere yet."""
+
+    schema: ClassVar[str] = "orphan"
 
     worker_id: str
     epoch: int
@@ -174,6 +287,8 @@ class OrphanValue(StoreValue):
 class IdempotencyValue(StoreValue):
     """`idem/<key>`."""
 
+    schema: ClassVar[str] = "idempotency"
+
     live_id: str
     request_hash: str
     at_ms: int
@@ -182,6 +297,8 @@ class IdempotencyValue(StoreValue):
 @dataclass(frozen=True, slots=True)
 class Meta(StoreValue):
     """`meta`: what the text topic looked like when the store was first used."""
+
+    schema: ClassVar[str] = "meta"
 
     partition_count: int
     topic_id: str = ""

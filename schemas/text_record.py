@@ -1,24 +1,44 @@
-"""The value of a record of the text topic: Avro single object, Confluent framing or plain JSON."""
+"""The value of a record of the text topic: Avro single object, Confluent framing or plain JSON.
 
+The first byte decides: C3 is a single object, 00 is the framing of a schema registry's clients
+(four bytes of schema id follow), `{` or white space is JSON, for people with a command line.
+"""
+
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Final
 
 from schemas.bad_record import BadRecord, DeadLetterReason
+from schemas.codec import Codec
 
 __all__ = [
+    "EVENT_ID_BYTES_MAX",
     "TEXT_BYTES_MAX",
     "VALUE_BYTES_MAX",
     "BadRecord",
     "DeadLetterReason",
     "RecordKind",
     "TextRecord",
+    "check_text_record",
     "decode_text_record",
     "encode_text_record",
 ]
 
 TEXT_BYTES_MAX = 16_384
 VALUE_BYTES_MAX = 65_536
+EVENT_ID_BYTES_MAX = 128
+
+_INT64_MAX = 2**63 - 1
+_CONFLUENT_HEADER_BYTES = 5
+# All of Unicode's category Cc, but tab, line feed and carriage return, which a text may hold.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+# An id stands in one line of a log: there those three are refused too.
+_CONTROL_IN_ID = re.compile("[\x00-\x1f\x7f-\x9f]")
+_JSON_KEYS = frozenset({"kind", "text", "seq", "event_id", "sent_at_ms"})
+_CODEC: Final = Codec("text_record")
 
 
 class RecordKind(StrEnum):
@@ -30,12 +50,15 @@ class RecordKind(StrEnum):
     CLOSE = "close"
 
 
+_KINDS: Final[Mapping[str, RecordKind]] = {kind.value.upper(): kind for kind in RecordKind}
+
+
 @dataclass(frozen=True, slots=True)
 class TextRecord:
     """One record of a live's input, in the order of its partition.
 
     `seq` grows per live and makes a producer's retries idempotent; `event_id` names the record in
-    events that it causes; `sent_at_ms` is the producer's Unix time.
+    events that it causes; `sent_at_ms` is the producer's Unix time. Only TEXT carries a text.
     """
 
     kind: RecordKind
@@ -46,8 +69,17 @@ class TextRecord:
 
 
 def encode_text_record(record: TextRecord) -> bytes:
-    """The record as an Avro single object of the newest schema. Raises BadRecord as decoding does."""
-    raise NotImplementedError
+    """An Avro single object of the newest schema. Raises BadRecord for what decoding refuses."""
+    check_text_record(record)
+    return _CODEC.encode(
+        {
+            "kind": record.kind.value.upper(),
+            "text": record.text,
+            "seq": record.seq,
+            "event_id": record.event_id,
+            "sent_at_ms": record.sent_at_ms,
+        }
+    )
 
 
 def decode_text_record(
@@ -58,4 +90,128 @@ def decode_text_record(
     `confluent_ids` maps the ids of a schema registry to fingerprints; an id that is not in it is
     read with the newest schema.
     """
-    raise NotImplementedError
+    if not value:
+        raise BadRecord(DeadLetterReason.NOT_AVRO_OR_JSON, "the value is null or empty")
+    if len(value) > VALUE_BYTES_MAX:
+        raise BadRecord(DeadLetterReason.TOO_LARGE, f"{len(value)} of {VALUE_BYTES_MAX} bytes")
+    first = value[0]
+    if first == 0xC3:
+        fields = _CODEC.decode(value, bytes_max=VALUE_BYTES_MAX)
+    elif first == 0x00:
+        fields = _decode_confluent(value, confluent_ids or {})
+    elif first in b"{ \t\r\n":
+        fields = _decode_json(value)
+    else:
+        raise BadRecord(DeadLetterReason.NOT_AVRO_OR_JSON, f"the first byte is {first:02x}")
+    record = TextRecord(
+        kind=_KINDS[fields["kind"]],
+        text=fields["text"],
+        seq=fields["seq"],
+        event_id=fields["event_id"],
+        sent_at_ms=fields["sent_at_ms"],
+    )
+    check_text_record(record)
+    return record
+
+
+def check_text_record(record: TextRecord) -> None:
+    """Raises BadRecord unless every field is within its bounds."""
+    _check_text(record)
+    if len(_utf8("event_id", record.event_id)) > EVENT_ID_BYTES_MAX:
+        raise BadRecord(
+            DeadLetterReason.TOO_LARGE, f"event_id is longer than {EVENT_ID_BYTES_MAX} bytes"
+        )
+    if not record.event_id.isprintable() and _CONTROL_IN_ID.search(record.event_id):
+        raise BadRecord(DeadLetterReason.CONTROL_CHARACTERS, "event_id holds control characters")
+    for name, number in (("seq", record.seq), ("sent_at_ms", record.sent_at_ms)):
+        if number is not None and not 0 <= number <= _INT64_MAX:
+            raise BadRecord(DeadLetterReason.BAD_SHAPE, f"{name} is {number}, not 0 to 2^63-1")
+
+
+def _check_text(record: TextRecord) -> None:
+    text_bytes = len(_utf8("text", record.text))
+    if text_bytes > TEXT_BYTES_MAX:
+        raise BadRecord(
+            DeadLetterReason.TOO_LARGE, f"the text has {text_bytes} of {TEXT_BYTES_MAX} bytes"
+        )
+    if record.kind is not RecordKind.TEXT:
+        if record.text:
+            raise BadRecord(DeadLetterReason.BAD_SHAPE, f"a text in a record of kind {record.kind}")
+        return
+    if not record.text or record.text.isspace():
+        raise BadRecord(DeadLetterReason.EMPTY_TEXT, "nothing to speak")
+    found = None if record.text.isprintable() else _CONTROL.search(record.text)
+    if found is not None:
+        raise BadRecord(
+            DeadLetterReason.CONTROL_CHARACTERS,
+            f"U+{ord(found.group()):04X} at character {found.start()}",
+        )
+
+
+def _utf8(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRecord(DeadLetterReason.BAD_UTF8, f"{name}: {error.reason}") from error
+
+
+def _decode_confluent(value: bytes, confluent_ids: Mapping[int, int]) -> dict[str, Any]:
+    if len(value) < _CONFLUENT_HEADER_BYTES:
+        raise BadRecord(DeadLetterReason.TRUNCATED, f"{len(value)} bytes, the framing alone is 5")
+    schema_id = int.from_bytes(value[1:_CONFLUENT_HEADER_BYTES], "big")
+    version = _CODEC.newest
+    fingerprint = confluent_ids.get(schema_id)
+    if fingerprint is not None:
+        found = _CODEC.by_fingerprint.get(fingerprint)
+        if found is None:
+            raise BadRecord(
+                DeadLetterReason.UNKNOWN_SCHEMA,
+                f"schema id {schema_id} is mapped to {fingerprint:016x}, which is not known",
+            )
+        version = found
+    return _CODEC.decode_body(value[_CONFLUENT_HEADER_BYTES:], version)
+
+
+def _decode_json(value: bytes) -> dict[str, Any]:
+    try:
+        text = value.decode("utf-8", errors="strict")
+    except UnicodeDecodeError as error:
+        raise BadRecord(DeadLetterReason.BAD_UTF8, str(error)) from error
+    try:
+        given = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadRecord(DeadLetterReason.NOT_AVRO_OR_JSON, f"not JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise BadRecord(DeadLetterReason.BAD_SHAPE, "the JSON is not an object")
+    fields: dict[str, Any] = {
+        "kind": "TEXT",
+        "text": "",
+        "seq": None,
+        "event_id": "",
+        "sent_at_ms": None,
+    }
+    fields.update(given)
+    unknown = fields.keys() - _JSON_KEYS
+    if unknown:
+        raise BadRecord(DeadLetterReason.BAD_SHAPE, f"unknown key {min(unknown)[:64]!r}")
+    for name in ("kind", "text", "event_id"):
+        if not isinstance(fields[name], str):
+            raise BadRecord(DeadLetterReason.BAD_SHAPE, f"{name} is not a string")
+    for name in ("seq", "sent_at_ms"):
+        if fields[name] is not None and type(fields[name]) is not int:
+            raise BadRecord(DeadLetterReason.BAD_SHAPE, f"{name} is not an integer")
+    fields["kind"] = fields["kind"].upper()
+    if fields["kind"] not in _KINDS:
+        raise BadRecord(DeadLetterReason.BAD_SHAPE, f"unknown kind {fields['kind'][:64]!r}")
+    return fields
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key comes twice")
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
