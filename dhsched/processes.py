@@ -63,6 +63,10 @@ class Children:
         self._children.append(child)
         return child
 
+    def named(self, name: str) -> Child:
+        """The child of that name."""
+        return next(child for child in self._children if child.name == name)
+
     async def first_to_end(self) -> Child:
         """Wait until any child ends; none should before it is told to."""
         waits = {asyncio.create_task(child.process.wait()): child for child in self._children}

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def until(
-    condition: Callable[[], T | None | bool] | Callable[[], Awaitable[T | None | bool]],
+    condition: Callable[[], T | bool | None] | Callable[[], Awaitable[T | bool | None]],
     *,
     timeout_s: float = 20,
     what: str = "the condition",
