@@ -1,0 +1,1 @@
+"""A seeded world in which the production code runs under faults, and checkers that judge it."""
