@@ -2,12 +2,23 @@
 
 Order of a disposal: `dispose_unowned`, on `Disposed` the dead letter and its acknowledgement, then
 `raise_watermark`, then the group's offset. In this order a record is never both released and
-dead-lettered, and one whose custodian dies in between is found again: it is read again from the
-group's offset, and `pending_disposals` names it.
+dead-lettered: the transaction either finds the live open, or moves the floor that every later live
+of that id begins at. And a record whose custodian dies before its dead letter is in the log is
+found again: it is read again from the group's offset, and `pending_disposals` names it.
+
+A zombie custodian does no harm. It may only repeat what is true for ever: a record that was
+disposed of stays so, and everything below a watermark stays finished.
 """
 
-from ownership.kv import Database
+from ownership import keys
+from ownership.kv import Database, Reads, Transaction, int64
 from ownership.model import AlreadyDisposed, BelongsToOpenLive, Disposed
+from ownership.rules import dispose_refusal, disposed_cursor
+from ownership.tuple_layer import prefix_range
+from ownership.values import read_cursor, read_generation, read_live
+
+# How many disposals one transaction finishes.
+FINISHED_AT_ONCE = 500
 
 
 async def dispose_unowned(
@@ -17,12 +28,38 @@ async def dispose_unowned(
 
     Repeated for the same record it answers Disposed again until `raise_watermark` passes it.
     """
-    raise NotImplementedError
+
+    def body(tr: Transaction) -> Disposed | BelongsToOpenLive | AlreadyDisposed:
+        begun = keys.disposing(partition, offset)
+        raw_begun, raw_live, raw_gen, raw_cursor, raw_mark = tr.get_many(
+            [
+                begun,
+                keys.live(live_id),
+                keys.gen(live_id),
+                keys.cursor(live_id),
+                keys.watermark(partition),
+            ]
+        )
+        if raw_begun is not None:
+            return Disposed()
+        cursor = read_cursor(raw_cursor)
+        refusal = dispose_refusal(
+            read_live(raw_live), read_generation(raw_gen), cursor, int64(raw_mark), offset
+        )
+        if refusal is not None:
+            return refusal
+        tr.set(begun, live_id.encode())
+        tr.set(keys.cursor(live_id), disposed_cursor(cursor, offset).encode())
+        return Disposed()
+
+    return await db.run(body)
 
 
 async def pending_disposals(db: Database, partition: int) -> list[tuple[int, str]]:
-    """(offset, live_id) of records disposed of whose dead letters are not known to be in the log."""
-    raise NotImplementedError
+    """(offset, live_id) of records whose dead letters are not known to be in the log yet."""
+    begin, end = prefix_range(keys.disposing_of(partition))
+    pairs = await db.read(lambda tr: tr.get_range(begin, end))
+    return [(keys.last_int(key), raw.decode()) for key, raw in pairs]
 
 
 async def raise_watermark(db: Database, partition: int, offset: int) -> int:
@@ -30,9 +67,40 @@ async def raise_watermark(db: Database, partition: int, offset: int) -> int:
 
     Only grows; returns where it stands.
     """
-    raise NotImplementedError
+    while True:
+        at, finished = await db.run(lambda tr: _raise(tr, partition, offset))
+        if finished:
+            return at
+
+
+def _raise(tr: Transaction, partition: int, offset: int) -> tuple[int, bool]:
+    key = keys.watermark(partition)
+    now = int64(tr.get(key))
+    if offset <= now:
+        return now, True
+    begin, _ = prefix_range(keys.disposing_of(partition))
+    begun = tr.get_range(begin, keys.disposing(partition, offset), limit=FINISHED_AT_ONCE)
+    for done, raw in begun:
+        _forget_floor(tr, raw.decode(), keys.last_int(done))
+        tr.clear(done)
+    finished = len(begun) < FINISHED_AT_ONCE
+    at = offset if finished else max(now, keys.last_int(begun[-1][0]) + 1)
+    tr.set(key, at.to_bytes(8, "little"))
+    return at, finished
+
+
+def _forget_floor(tr: Transaction, live_id: str, offset: int) -> None:
+    """A floor at or below the watermark says nothing more; ids that never lived leave no trace."""
+    raw_live, raw_cursor = tr.get_many([keys.live(live_id), keys.cursor(live_id)])
+    cursor = read_cursor(raw_cursor)
+    if raw_live is None and cursor is not None and cursor.next_offset <= offset + 1:
+        tr.clear(keys.cursor(live_id))
+
+
+def _watermark(tr: Reads, partition: int) -> int:
+    return int64(tr.get(keys.watermark(partition)))
 
 
 async def watermark(db: Database, partition: int) -> int:
     """Every record below it was released, skipped or dead-lettered; 0 at first."""
-    raise NotImplementedError
+    return await db.read(lambda tr: _watermark(tr, partition))

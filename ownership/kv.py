@@ -9,12 +9,12 @@ together) at most `TRANSACTION_BYTES_MAX`. A body that asks for more gets `Store
 mistake in our code or an unchecked input, so it is never retried. The limits are those of the
 strictest backend, and all backends refuse alike.
 
-**A transaction is a plain function** of a `Transaction`, with no await in it. It sees one snapshot of
-the database (taken at or after the call began, so every commit that was answered before the call is
-in it) plus its own writes. It may run several times and on another thread, so apart from the
-transaction it changes nothing, takes no lock, and mints no id, clock reading or random number: these
-come in as arguments. It may remember what an earlier run of the same call saw. If it raises, nothing
-is written and the exception reaches the caller as it is, with no retry.
+**A transaction is a plain function** of a `Transaction`, with no await in it. It sees one snapshot
+of the database (taken at or after the call began, so every commit that was answered before the call
+is in it) plus its own writes. It may run several times and on another thread, so apart from the
+transaction it changes nothing, takes no lock, and mints no id, clock reading or random number:
+these come in as arguments. It may remember what an earlier run of the same call saw. If it raises,
+nothing is written and the exception reaches the caller as it is, with no retry.
 
 **Order.** Committed transactions have one total order, which agrees with real time: if the answer
 to A came before the call of B, then A is before B. A committed transaction behaves as if it ran
@@ -43,14 +43,14 @@ operator is needed), `StoreLimit` and `StoreClosed` (our mistake), `StoreCorrupt
 
 **Cancellation.** Cancelling the task that awaits `run` or `attempt` never cancels a commit: an
 attempt that has begun ends as it would have, in the background, and no further attempt is made. A
-cancelled caller therefore knows what it would know after `Unknown`, no more, and whoever repeats the
-intent does it with the same id. `close` waits for attempts under way.
+cancelled caller therefore knows what it would know after `Unknown`, no more, and whoever repeats
+the intent does it with the same id. `close` waits for attempts under way.
 
 **Watches are hints.** A watch may fire without a change, and may miss a change that was undone, or
 one made while the watch was being set up. So whoever watches also polls, more slowly.
 
-**Who may call.** Any task of the event loop in which the database was opened; the object is not shared
-with other threads or with child processes: open after spawn, never fork with it open.
+**Who may call.** Any task of the event loop in which the database was opened; the object is not
+shared with other threads or with child processes: open after spawn, never fork with it open.
 """
 
 from collections.abc import Callable, Sequence

@@ -10,6 +10,13 @@ PURE.
 
 from dataclasses import dataclass
 
+from ownership.release_model import AlreadyDisposed as AlreadyDisposed
+from ownership.release_model import BelongsToOpenLive as BelongsToOpenLive
+from ownership.release_model import CursorMoved as CursorMoved
+from ownership.release_model import Disposed as Disposed
+from ownership.release_model import Released as Released
+from ownership.release_model import ReleaseItem as ReleaseItem
+from ownership.release_model import Stale as Stale
 from schemas.options import LiveOptions
 from schemas.store_values import (
     Checkpoint,
@@ -23,55 +30,6 @@ from schemas.store_values import (
     OrphanValue,
     WorkerValue,
 )
-
-__all__ = [
-    "AlreadyClosed",
-    "AlreadyDead",
-    "AlreadyDisposed",
-    "BeatMoved",
-    "BeatOk",
-    "BelongsToOpenLive",
-    "Buried",
-    "Claimed",
-    "Closed",
-    "CommitGeneration",
-    "CommittedGeneration",
-    "CreateLive",
-    "Created",
-    "CursorMoved",
-    "Disposed",
-    "Existing",
-    "Generation",
-    "IdempotencyMismatch",
-    "LiveExists",
-    "LiveNotOpen",
-    "LiveView",
-    "MarkedDead",
-    "MetaMismatch",
-    "MetaOk",
-    "NoFreeSlot",
-    "NotDead",
-    "NotYours",
-    "Orphan",
-    "OrphanMarked",
-    "Registered",
-    "ReleaseItem",
-    "Released",
-    "Reservation",
-    "ReservationGone",
-    "Reserved",
-    "SourceMoved",
-    "Stale",
-    "StaleGeneration",
-    "Standby",
-    "StateSet",
-    "StillHolds",
-    "UnknownLive",
-    "UnknownWorker",
-    "WorkerDead",
-    "WorkerNotReady",
-    "WorkerView",
-]
 
 
 def generation_of(value: GenerationValue | None) -> Generation | None:
@@ -142,7 +100,7 @@ class StateSet:
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """A worker as dispatch sees it. The three counts are of slots and exact at the time of reading."""
+    """A worker as dispatch sees it. The three counts are of slots, exact when they were read."""
 
     value: WorkerValue
     beat: int
@@ -374,73 +332,6 @@ class Standby:
     checkpoint: Checkpoint | None
 
 
-# -- release ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseItem:
-    """Move the cursor of one live from `expected_next_offset` to `new_next_offset`.
-
-    The two may be equal: a further segment of a record whose cursor has moved already, or a
-    checkpoint alone. `last_seq` and `checkpoint` None keep what is stored. `skipped` is the range
-    of offsets, end exclusive, that an interrupt passes over.
-    """
-
-    live_id: str
-    generation: Generation
-    expected_next_offset: int
-    new_next_offset: int
-    release_id: str
-    last_seq: int | None = None
-    checkpoint: Checkpoint | None = None
-    skipped: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """Committed under the generation that the item names: it may go into the stages, once."""
-
-    item: ReleaseItem
-
-
-@dataclass(frozen=True, slots=True)
-class Stale:
-    """Fenced: the item's generation does not own the live. `actual` does (None: nobody)."""
-
-    item: ReleaseItem
-    actual: Generation | None
-
-
-@dataclass(frozen=True, slots=True)
-class CursorMoved:
-    """The generation is right, the cursor is not where the item expects it (None: no cursor)."""
-
-    item: ReleaseItem
-    actual: Cursor | None
-
-
-# -- custody ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Disposed:
-    """No live will ever release this record: send it to the dead-letter topic, now or again."""
-
-
-@dataclass(frozen=True, slots=True)
-class BelongsToOpenLive:
-    """The live is open: its owner will release the record. `generation` None: it waits for one."""
-
-    generation: Generation | None
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyDisposed:
-    """The record lies below the live's cursor: released, skipped or dead-lettered before."""
-
-    next_offset: int
-
-
 # -- recovery and set-up ----------------------------------------------------------------------
 
 
@@ -465,7 +356,7 @@ class OrphanMarked:
 
 
 @dataclass(frozen=True, slots=True)
-class NotYours:
+class OwnerAlive:
     """The recovery is not needed: the owner of the live is alive."""
 
     generation: Generation
