@@ -9,7 +9,7 @@ client slows another.
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -70,8 +70,14 @@ class EventsFeed:
     """Reads the events topic once and hands events to subscriptions. `run` is its only loop."""
 
     def __init__(
-        self, transport: Transport, *, queue_events_max: int = 256, streams_max: int = 10_000
+        self,
+        transport: Transport,
+        *,
+        queue_events_max: int = 256,
+        streams_max: int = 10_000,
+        on_event: Callable[[LiveEvent], None] = lambda event: None,
     ) -> None:
+        self._on_event = on_event
         self._transport = transport
         self._queue_events_max = queue_events_max
         self._streams_max = streams_max
@@ -129,6 +135,7 @@ class EventsFeed:
         event = self.decode(record)
         if event is None:
             return
+        self._on_event(event)
         for subscription in (*self._by_live.get(event.live_id, ()), *self._all):
             subscription.offer(record, event)
 

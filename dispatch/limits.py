@@ -19,7 +19,8 @@ class Limits:
     refresh_ms: int = 1_000
     lease_ms: int = 5_000
     sweep_ms: int = 5_000
-    keepalive_flush_ms: int = 1_000
+    activity_flush_ms: int = 1_000
+    bury_ms: int = 300_000
     placement_tries_max: int = 8
     placement_rounds_max: int = 8
     recoveries_at_once_max: int = 32
