@@ -59,9 +59,14 @@ class Header:
     part_bytes: tuple[int, ...] = ()
 
 
-def pack_header(into: bytearray | memoryview, offset: int, header: Header) -> None:
-    """Write `header` at `offset`. Raises `struct.error` for a value outside its field."""
-    parts = header.part_bytes + (0,) * (PARTS_MAX - len(header.part_bytes))
+def pack_header(
+    into: bytearray | memoryview, offset: int, header: Header, part_bytes: tuple[int, ...]
+) -> None:
+    """Write `header` with these part lengths (at most four) at `offset`.
+
+    Raises `struct.error` for a value outside its field.
+    """
+    parts = part_bytes + (0,) * (PARTS_MAX - len(part_bytes))
     _LAYOUT.pack_into(
         into,
         offset,

@@ -37,7 +37,8 @@ class RingSpec:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A slot in the consumer's hand. `parts` are valid until it is released."""
+    """A slot in the consumer's hand. Its four `parts` are valid until it is released, or until a
+    reset was taken note of: then `RingConsumer.holds` is False and they must not be read."""
 
     header: Header
     parts: tuple[memoryview, ...]
@@ -63,8 +64,12 @@ class RingProducer(Protocol):
         """Readable when the consumer has released a slot or the ring was reset."""
         ...
 
+    def quiet(self) -> None:
+        """Clear the wake-up. Call it before looking with `room`, not after."""
+        ...
+
     def close(self) -> None:
-        """Let go of the memory and the descriptors of this side."""
+        """Let go of this side's mapping; the descriptors belong to who made or inherited them."""
         ...
 
 
@@ -73,6 +78,10 @@ class RingConsumer(Protocol):
 
     def take(self) -> Taken | None:
         """The next published slot, or None when there is none now. Takes note of a reset."""
+        ...
+
+    def holds(self, taken: Taken) -> bool:
+        """Whether the slot is still this side's: False once a reset was taken note of."""
         ...
 
     def release(self, taken: Taken) -> None:
@@ -88,5 +97,5 @@ class RingConsumer(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the memory and the descriptors of this side."""
+        """Let go of this side's mapping; the descriptors belong to who made or inherited them."""
         ...

@@ -45,7 +45,8 @@ class PartTooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a batch. `parts` are read-only uint8 views, 64-byte aligned."""
+    """One message of a batch. `parts` are four uint8 views (those not sent are empty), 64-byte
+    aligned. The slot is the stage's own until `process` returns: it may work in place."""
 
     header: Header
     parts: tuple[memoryview, ...]

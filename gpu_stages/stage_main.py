@@ -1,0 +1,236 @@
+"""The process of one stage: `python -m gpu_stages.stage_main --control-fd N`.
+
+Always a fresh interpreter, never a fork, so it starts without its parent's threads, locks and GPU
+context. Everything it needs comes down as inherited descriptors and one Plan on the control socket.
+It ends when it is told to, when the control socket ends, and by PR_SET_PDEATHSIG when the thread
+that started it is gone; SIGINT is ignored, since what Ctrl-C means is the worker's to decide.
+SIGUSR1 writes the state to stderr, SIGUSR2 every thread's stack.
+"""
+
+import argparse
+import ctypes
+import faulthandler
+import importlib
+import importlib.util
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from gpu_stages.control import (
+    ControlMessage,
+    Dump,
+    Dumped,
+    LineReader,
+    LoadFailed,
+    Ping,
+    Plan,
+    Pong,
+    Ready,
+    SegmentNotMade,
+    Stop,
+    encode_line,
+)
+from gpu_stages.live_table import LiveTableReader
+from gpu_stages.rings import open_consumer, open_producer
+from gpu_stages.stage import Stage
+from gpu_stages.stage_loop import Ends, StageKeepsFailing, StageLoop
+
+PR_SET_PDEATHSIG: Final = 1
+EXIT_LOAD_FAILED: Final = 3
+EXIT_KEEPS_FAILING: Final = 4
+UNSENT_BYTES_MAX: Final = 1 << 20
+
+
+class BadStageClass(Exception):
+    """The configured class does not exist or is not a Stage."""
+
+
+def load_class(class_path: str) -> type[Stage]:
+    """The Stage class named by `module:Class` or `path/to/file.py:Class`. Raises BadStageClass."""
+    module_name, _, class_name = class_path.rpartition(":")
+    if not module_name or not class_name:
+        raise BadStageClass(f"{class_path!r} is not `module:Class` or `file.py:Class`")
+    try:
+        module = _load_module(module_name)
+    except ImportError as error:
+        raise BadStageClass(f"{class_path}: {error}") from error
+    found = getattr(module, class_name, None)
+    if not (isinstance(found, type) and issubclass(found, Stage)):
+        raise BadStageClass(f"{class_path}: {class_name} is not a class derived from Stage")
+    return found
+
+
+def _load_module(name: str) -> ModuleType:
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(Path(name).stem, name)
+    if spec is None or spec.loader is None or not Path(name).is_file():
+        raise ImportError(f"no file {name}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class ControlEnd:
+    """The stage's end of the control socket: never blocks the loop, never grows without bound."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+        self._reader = LineReader()
+        self._unsent = b""
+
+    def fileno(self) -> int:
+        """For select."""
+        return self._socket.fileno()
+
+    def wait_plan(self) -> Plan:
+        """The first message."""
+        self._socket.setblocking(True)
+        while True:
+            for message in self._reader.feed(self._read_some()):
+                if not isinstance(message, Plan):
+                    raise SystemExit(f"the first message was {message}, not a Plan")
+                self._socket.setblocking(False)
+                return message
+
+    def _read_some(self) -> bytes:
+        chunk = self._socket.recv(1 << 16)
+        if not chunk:
+            raise SystemExit(0)  # the supervisor is gone
+        return chunk
+
+    def receive(self) -> list[ControlMessage]:
+        """What has come in. Ends the process when the supervisor is gone."""
+        self._flush()
+        try:
+            return self._reader.feed(self._read_some())
+        except BlockingIOError:
+            return []
+
+    def send(self, message: ControlMessage) -> None:
+        """Send, or keep until the socket takes it."""
+        self._unsent += encode_line(message)
+        self._flush()
+        if len(self._unsent) > UNSENT_BYTES_MAX:
+            raise SystemExit("the supervisor does not read")
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            return
+        except (BrokenPipeError, ConnectionResetError):
+            raise SystemExit(0) from None
+
+
+def _follow_parent(plan: Plan) -> None:
+    """Die with the parent, also when it died before this call."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != plan.parent_pid:
+        raise SystemExit(0)
+
+
+def _low_fd(fd: int) -> int:
+    """The same descriptor under the lowest free number: select takes only small ones."""
+    low = os.dup(fd)
+    os.close(fd)
+    return low
+
+
+def _open_ends(plan: Plan, control_fd: int) -> Ends:
+    def low(handle: object) -> dict[str, object]:
+        if not isinstance(handle, dict):
+            raise SystemExit(f"{handle!r} is not a ring handle")
+        fields = {str(name): value for name, value in handle.items()}
+        return {n: _low_fd(v) if n.endswith("_fd") else v for n, v in fields.items()}
+
+    incoming, outgoing = low(plan.incoming), low(plan.outgoing)
+    return Ends(
+        incoming=open_consumer(incoming),
+        outgoing=open_producer(outgoing),
+        table=LiveTableReader(_low_fd(plan.table_fd)),
+        bell_fd=_low_fd(plan.bell_fd),
+        control_fd=control_fd,
+    )
+
+
+def _make_stage(plan: Plan) -> Stage:
+    stage = load_class(plan.class_path)()
+    if plan.batch_max is not None:
+        stage.batch_max = plan.batch_max
+    if plan.wait_us_max is not None:
+        stage.wait_us_max = plan.wait_us_max
+    stage.load(plan.settings, plan.device)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(plan.threads)
+    return stage
+
+
+def _serve(plan: Plan, control: ControlEnd, ends: Ends, stage: Stage, load_ms: int) -> None:
+    def report(failed: SegmentNotMade) -> None:
+        control.send(failed)
+
+    def on_control() -> None:
+        for message in control.receive():
+            match message:
+                case Ping(number):
+                    control.send(Pong(number, loop.stats()))
+                case Dump():
+                    control.send(Dumped(loop.dump()))
+                case Stop():
+                    loop.stop()
+                case _:
+                    raise SystemExit(f"a stage does not expect {message}")
+
+    def dump_to_stderr(_signal: int, _frame: object) -> None:
+        print(json.dumps(loop.dump()), file=sys.stderr, flush=True)
+
+    loop = StageLoop(stage, ends, on_control, report)
+    signal.signal(signal.SIGUSR1, dump_to_stderr)
+    control.send(Ready(load_ms, loop.wants_ticks))
+    loop.run()
+
+
+def main() -> int:
+    """Run one stage; the exit status says how it ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR2)
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--control-fd", type=int, required=True)
+    control = ControlEnd(_low_fd(arguments.parse_args().control_fd))
+    plan = control.wait_plan()
+    _follow_parent(plan)
+    if plan.nice:
+        os.nice(plan.nice)
+    ends = _open_ends(plan, control.fileno())
+    started = time.monotonic()
+    try:
+        stage = _make_stage(plan)
+    except Exception as error:
+        traceback.print_exc()
+        control.send(LoadFailed(f"{type(error).__name__}: {error}"))
+        return EXIT_LOAD_FAILED
+    try:
+        _serve(plan, control, ends, stage, round((time.monotonic() - started) * 1000))
+    except StageKeepsFailing as error:
+        print(f"giving up: {error}", file=sys.stderr, flush=True)
+        return EXIT_KEEPS_FAILING
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
