@@ -318,11 +318,11 @@ class PipelineRuntime:
         self._bindings_changed()
         for ring in self._rings:
             ring.reset()
-        self._on_trouble(StageLost(stage, reason))
+        self._tell(StageLost(stage, reason))
 
     def on_gave_up(self, stage: str, reason: str) -> None:
         """Nothing more will come."""
-        self._on_trouble(StageGaveUp(stage, reason))
+        self._tell(StageGaveUp(stage, reason))
 
     def on_segment_not_made(self, failed: SegmentNotMade) -> None:
         """Told on only while its binding stands."""
@@ -330,9 +330,13 @@ class PipelineRuntime:
         if row is None or row.binding != failed.binding:
             return
         self._counts["segments_failed"] += 1
-        self._on_trouble(
+        self._tell(
             SegmentFailed(failed.live_slot, failed.binding, failed.segment_id, failed.reason)
         )
+
+    def _tell(self, trouble: StageTrouble) -> None:
+        """From the loop itself, so that a callback that raises does not end the supervision."""
+        self._loop.call_soon(self._on_trouble, trouble)
 
     # -- figures ---------------------------------------------------------------------------------
 
