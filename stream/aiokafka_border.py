@@ -1,0 +1,186 @@
+"""Where aiokafka ends: its options, its errors and the few private parts that are needed.
+
+Everything private that is touched is in this file, so that a new version of aiokafka is checked
+here. Why any of it is needed stands beside it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+import structlog
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import errors as kafka_errors
+from aiokafka.helpers import create_ssl_context
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.structs import ConsumerRecord
+
+from stream.settings import KafkaSettings
+from stream.transport import BrokerAway, KafkaRecord
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+
+# Stopping flushes and says goodbye, both of which wait for a broker that may be gone.
+STOP_TIMEOUT_S = 3.0
+_RETRY_S = 0.1
+
+# Commit errors that mean: this member, or its generation, is no longer the group's.
+_NOT_A_MEMBER = (
+    kafka_errors.UnknownMemberIdError,
+    kafka_errors.IllegalGenerationError,
+    kafka_errors.RebalanceInProgressError,
+)
+
+
+def connection_options(settings: KafkaSettings) -> dict[str, Any]:
+    """The options that producers, consumers and admin clients share."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": settings.servers,
+        "client_id": settings.client_id,
+        "request_timeout_ms": settings.request_timeout_ms,
+        "security_protocol": settings.security_protocol,
+    }
+    if settings.security_protocol.startswith("SASL"):
+        options["sasl_mechanism"] = settings.sasl_mechanism
+        options["sasl_plain_username"] = settings.sasl_username
+        options["sasl_plain_password"] = settings.sasl_password
+    if settings.security_protocol.endswith("SSL"):
+        options["ssl_context"] = create_ssl_context(cafile=settings.ssl_ca_file)
+    return options
+
+
+def reading_options(settings: KafkaSettings) -> dict[str, Any]:
+    """The options of every consumer: never reset a position, never commit unasked."""
+    return {
+        **connection_options(settings),
+        "auto_offset_reset": "none",
+        "enable_auto_commit": False,
+        "fetch_max_wait_ms": settings.fetch_max_wait_ms,
+    }
+
+
+async def ask(what: str, timeout_s: float, question: Awaitable[T]) -> T:
+    """The answer, or BrokerAway for everything that asking again may cure."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await question
+    except TimeoutError as error:
+        raise BrokerAway(f"{what}: no answer within {timeout_s:g} s") from error
+    except kafka_errors.KafkaError as error:
+        raise BrokerAway(f"{what}: {error!r}") from error
+
+
+async def start_consumer(consumer: AIOKafkaConsumer, settings: KafkaSettings) -> AIOKafkaConsumer:
+    """Started, or stopped again: a start that failed leaks its connections otherwise."""
+    try:
+        await ask("connecting a reader", settings.request_timeout_ms / 1000, consumer.start())
+    except BaseException:
+        await stop_consumer(consumer)
+        raise
+    return consumer
+
+
+async def stop_consumer(consumer: AIOKafkaConsumer) -> None:
+    """Leaves the group and closes, within a bound even when the broker is gone."""
+    await _stop("reader", consumer.stop(), cast(Any, consumer)._client)
+
+
+async def stop_producer(producer: AIOKafkaProducer) -> None:
+    """Flushes and closes, within a bound: an idempotent producer would retry for ever."""
+    inner = cast(Any, producer)
+    if await _stop("producer", producer.stop(), inner.client):
+        return
+    sender = inner._sender
+    if sender is not None and sender.sender_task is not None:
+        sender.sender_task.cancel()
+        with suppress(asyncio.CancelledError, kafka_errors.KafkaError):
+            await sender.sender_task
+
+
+async def _stop(what: str, stopping: Coroutine[Any, Any, None], client: Any) -> bool:
+    """True when it stopped by itself. Otherwise its connections are closed under it."""
+    try:
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await stopping
+    except (TimeoutError, kafka_errors.KafkaError) as error:
+        _log.warning("kafka_stop_forced", what=what, error=repr(error))
+        with suppress(TimeoutError, kafka_errors.KafkaError):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await client.close()
+        return False
+    return True
+
+
+def membership(consumer: AIOKafkaConsumer) -> tuple[int, str]:
+    """(generation, member id) that the group's coordinator gave; (-1, "") when expelled."""
+    coordinator = cast(Any, consumer)._coordinator
+    if coordinator is None:
+        return -1, ""
+    return int(coordinator.generation), str(coordinator.member_id)
+
+
+async def commit_as(
+    consumer: AIOKafkaConsumer,
+    group: str,
+    member: tuple[int, str],
+    offsets: Mapping[TopicPartition, int],
+) -> bool:
+    """Commits in the name of the membership that `offsets` were read under; False when it is over.
+
+    aiokafka's own commit names the membership of the moment it is sent. A consumer expelled in
+    between has none, and a broker takes commits without one while the group is empty: offsets
+    would go back. Raises KafkaError; the caller bounds the time.
+    """
+    if member[0] < 0 or not member[1]:
+        return False
+    coordinator = cast(Any, consumer)._coordinator
+    by_topic: dict[str, list[tuple[int, int, str]]] = {}
+    for tp, offset in offsets.items():
+        by_topic.setdefault(tp.topic, []).append((tp.partition, offset, ""))
+    request = OffsetCommitRequest(
+        group, member[0], member[1], OffsetCommitRequest.DEFAULT_RETENTION_TIME, [*by_topic.items()]
+    )
+    while True:
+        await coordinator.ensure_coordinator_known()
+        try:
+            response = await coordinator._send_req(request)
+            for _, partitions in response.topics:
+                for _, code in partitions:
+                    error = cast("type[kafka_errors.KafkaError]", kafka_errors.for_code(code))
+                    if error is not kafka_errors.NoError:
+                        raise error
+        except _NOT_A_MEMBER:
+            return False
+        except kafka_errors.KafkaError as error:
+            if not error.retriable:
+                raise
+            coordinator.coordinator_dead()
+            await asyncio.sleep(_RETRY_S)
+        else:
+            return True
+
+
+def record_of(found: ConsumerRecord[Any, Any]) -> KafkaRecord:
+    """aiokafka's record in our words."""
+    return KafkaRecord(
+        found.topic,
+        found.partition,
+        found.offset,
+        found.key,
+        found.value,
+        cast("tuple[tuple[str, bytes | None], ...]", found.headers),
+        found.timestamp,
+    )
+
+
+def position_of(consumer: AIOKafkaConsumer, tp: TopicPartition) -> int | None:
+    """The next offset `consumer` will give, without waiting for one as its own method does."""
+    subscription = cast(Any, consumer)._subscription.subscription
+    assignment = None if subscription is None else subscription.assignment
+    if assignment is None or tp not in assignment.tps:
+        return None
+    state = assignment.state_value(tp)
+    return int(state.position) if state.has_valid_position else None

@@ -1,0 +1,56 @@
+"""Where logs begin and end, asked on a connection of its own.
+
+A broker answers the requests of one connection in order, so a question that shared one with a
+waiting fetch would be answered only when that fetch is.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from stream.aiokafka_border import ask, reading_options, start_consumer, stop_consumer
+from stream.settings import KafkaSettings
+
+
+class LogRanges:
+    """Shared by all readers of a transport."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._consumer: AIOKafkaConsumer | None = None
+        self._making = asyncio.Lock()
+
+    async def range(self, topic: str, partition: int) -> tuple[int, int]:
+        """(log start, log end). The partition must exist. Raises BrokerAway."""
+        consumer = await self._open()
+        tp = TopicPartition(topic, partition)
+        starts, ends = await asyncio.gather(
+            self._ask(consumer.beginning_offsets([tp])), self._ask(consumer.end_offsets([tp]))
+        )
+        return starts[tp], ends[tp]
+
+    async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The log ends of partitions that must exist. Raises BrokerAway."""
+        consumer = await self._open()
+        tps = [TopicPartition(topic, partition) for partition in partitions]
+        ends = await self._ask(consumer.end_offsets(tps))
+        return {tp.partition: end for tp, end in ends.items()}
+
+    async def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await stop_consumer(consumer)
+
+    async def _ask(
+        self, question: Awaitable[dict[TopicPartition, int]]
+    ) -> dict[TopicPartition, int]:
+        return await ask("asking for offsets", self._settings.request_timeout_ms / 1000, question)
+
+    async def _open(self) -> AIOKafkaConsumer:
+        async with self._making:
+            if self._consumer is None:
+                self._consumer = await start_consumer(
+                    AIOKafkaConsumer(**reading_options(self._settings)), self._settings
+                )
+            return self._consumer
