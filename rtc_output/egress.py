@@ -266,7 +266,11 @@ class LiveEgress:
         self._sent_at_us = now_us
         if muted:
             self._muted += 1
-            tick = replace(tick, flags=tick.flags | TickFlag.MUTED)
+            tick = replace(
+                tick,
+                flags=tick.flags | TickFlag.MUTED,
+                opus=(silent_opus(),) * OPUS_PACKETS_PER_TICK,
+            )
         else:
             end = tick.sample_start + tick.speech_samples if tick.sample_start >= 0 else 0
             self._heard = (tick.segment_id, end, tick.utterance)

@@ -5,6 +5,7 @@ tested alone, with real packets.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -27,6 +28,14 @@ from schemas.media import (
 SIZE_PX = 256
 TONE_HZ = 300
 GOP_FRAMES = 50
+
+
+async def until(condition: Callable[[], bool], what: str, seconds: float = 15.0) -> None:
+    """Wait for a condition; fails saying `what` it waited for."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"
+        await asyncio.sleep(0.01)
 
 
 class SyntheticEncoder:

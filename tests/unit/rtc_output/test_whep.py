@@ -5,7 +5,7 @@ import gc
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,14 +16,7 @@ from aiortc.rtp import RtcpSrPacket
 from rtc_output.offer import OfferRefusal, OfferRefused
 from rtc_output.pacing_loop import PacingLoop
 from rtc_output.whep import WhepServer, WhepSettings
-from tests.browser.synthetic import SyntheticLive
-
-
-async def until(condition: Callable[[], bool], what: str, seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"
-        await asyncio.sleep(0.01)
+from tests.browser.synthetic import SyntheticLive, until
 
 
 @dataclass
