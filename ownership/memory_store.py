@@ -1,0 +1,108 @@
+"""The committed state of the memory store, and the check that makes its commits serializable."""
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ownership.kv import add_int64
+from ownership.memory_transaction import Contents, MemoryTransaction
+from ownership.watching import HintWatch
+
+# A commit whose reads are older than this many commits is refused, as every optimistic store does
+# that remembers a bounded past.
+COMMITS_REMEMBERED = 20_000
+# Above this many new keys one sort is cheaper than an insertion for each.
+_SORT_FROM = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    version: int
+    keys: set[bytes]
+    ranges: list[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """The committed state, shared by any number of `MemoryDatabase`s of one loop.
+
+    `on_commit` is told every commit, in order: its version and what each key then holds (None:
+    nothing). For checkers; it must not call back.
+    """
+
+    contents: Contents = field(default_factory=Contents)
+    version: int = 0
+    on_commit: Callable[[int, Mapping[bytes, bytes | None]], None] | None = None
+    watches: dict[bytes, list[HintWatch]] = field(default_factory=dict[bytes, list[HintWatch]])
+    log: deque[_Commit] = field(default_factory=lambda: deque(maxlen=COMMITS_REMEMBERED))
+
+    def commit(self, tr: MemoryTransaction) -> bool:
+        """Apply a transaction, unless what it read was written since."""
+        if not tr.writes and not tr.cleared and not tr.touched:
+            return True
+        if self._conflicts(tr):
+            return False
+        self.version += 1
+        changes = self._apply(tr)
+        keys = set(tr.writes) | tr.touched if tr.touched else set(tr.writes)
+        self.log.append(_Commit(self.version, keys, tr.cleared))
+        if self.watches:
+            for key in self.watches.keys() & changes.keys():
+                for watch in self.watches[key]:
+                    watch.fire()
+        if self.on_commit is not None:
+            self.on_commit(self.version, changes)
+        return True
+
+    def _conflicts(self, tr: MemoryTransaction) -> bool:
+        points, ranges = tr.read_points, tr.read_ranges
+        if tr.read_version == self.version or not (points or ranges):
+            return False
+        if self.log[0].version > tr.read_version + 1:
+            return True
+        for commit in reversed(self.log):
+            if commit.version <= tr.read_version:
+                return False
+            if not points.isdisjoint(commit.keys):
+                return True
+            if ranges and any(b <= key < e for b, e in ranges for key in commit.keys):
+                return True
+            for begin, end in commit.ranges:
+                if any(begin <= key < end for key in points):
+                    return True
+                if any(b < end and begin < e for b, e in ranges):
+                    return True
+        return False
+
+    def _apply(self, tr: MemoryTransaction) -> dict[bytes, bytes | None]:
+        contents = self.contents
+        values = contents.values
+        changes: dict[bytes, bytes | None] = {}
+        for begin, end in tr.cleared:
+            gone = contents.between(begin, end)
+            if gone:
+                at = bisect_left(contents.order, begin)
+                del contents.order[at : at + len(gone)]
+            for key in gone:
+                del values[key]
+                changes[key] = None
+        new: list[bytes] = []
+        for key, written in tr.writes.items():
+            if written is None:
+                if key in values:
+                    del values[key]
+                    del contents.order[bisect_left(contents.order, key)]
+                changes[key] = None
+                continue
+            value = add_int64(values.get(key), written) if isinstance(written, int) else written
+            if key not in values:
+                new.append(key)
+            values[key] = changes[key] = value
+        if len(new) > _SORT_FROM:
+            contents.order.extend(new)
+            contents.order.sort()
+        else:
+            for key in new:
+                insort(contents.order, key)
+        return changes
