@@ -1,0 +1,161 @@
+"""Solids as signed distance fields in torch, and the march that looks at them from the front.
+
+A field takes the coordinates x (to the picture's right), y (up) and z (to the viewer) of any one
+shape, in units of half a frame, and returns the distance to its surface, negative inside. All of
+it runs once per look, when the stage loads.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Field: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+Vec: TypeAlias = tuple[float, float, float]
+
+_ROWS = 64  # rows marched at once: the working set stays in the cache
+
+
+def sphere(x: Tensor, y: Tensor, z: Tensor, at: Vec, r: float) -> Tensor:
+    """A ball."""
+    return torch.sqrt((x - at[0]) ** 2 + (y - at[1]) ** 2 + (z - at[2]) ** 2) - r
+
+
+def ellipsoid(x: Tensor, y: Tensor, z: Tensor, at: Vec, r: Vec) -> Tensor:
+    """An ellipsoid with the axes' directions; the distance is a good estimate, not exact."""
+    px, py, pz = (x - at[0]) / r[0], (y - at[1]) / r[1], (z - at[2]) / r[2]
+    k0 = torch.sqrt(px * px + py * py + pz * pz)
+    px, py, pz = px / r[0], py / r[1], pz / r[2]
+    k1 = torch.sqrt(px * px + py * py + pz * pz)
+    return k0 * (k0 - 1.0) / (k1 + 1e-6)
+
+
+def capsule(x: Tensor, y: Tensor, z: Tensor, a: Vec, b: Vec, ra: float, rb: float) -> Tensor:
+    """A rod from `a` to `b` whose radius goes from `ra` to `rb`."""
+    ax, ay, az = (b[i] - a[i] for i in range(3))
+    px, py, pz = x - a[0], y - a[1], z - a[2]
+    t = ((px * ax + py * ay + pz * az) / (ax * ax + ay * ay + az * az)).clamp(0.0, 1.0)
+    px, py, pz = px - t * ax, py - t * ay, pz - t * az
+    return torch.sqrt(px * px + py * py + pz * pz) - (ra + t * (rb - ra))
+
+
+def smooth_union(a: Tensor, b: Tensor, k: float) -> Tensor:
+    """The union of two solids, its seam rounded over about `k`."""
+    h = (k - (a - b).abs()).clamp_min(0.0) / k
+    return torch.minimum(a, b) - h * h * (k * 0.25)
+
+
+def smooth_cut(a: Tensor, b: Tensor, k: float) -> Tensor:
+    """`a` without `b`, the edge rounded over about `k`."""
+    return -smooth_union(-a, b, k)
+
+
+def smooth_overlap(a: Tensor, b: Tensor, k: float) -> Tensor:
+    """What is in both, the edge rounded over about `k`."""
+    return -smooth_union(-a, -b, k)
+
+
+def ring(x: Tensor, y: Tensor, z: Tensor, at: Vec, radius: Vec, thick: float) -> Tensor:
+    """A level ring with half axes `radius[0]` (x) and `radius[2]` (z), tilted by y -= radius[1]*z."""
+    px, pz = (x - at[0]) / radius[0], (z - at[2]) / radius[2]
+    away = (torch.sqrt(px * px + pz * pz) - 1.0) * min(radius[0], radius[2])
+    up = y - at[1] + radius[1] * (z - at[2])
+    return torch.sqrt(away * away + up * up) - thick
+
+
+def turned(x: Tensor, y: Tensor, angle: float) -> tuple[Tensor, Tensor]:
+    """Coordinates in a system that is turned by `angle` against the clock."""
+    c, s = float(torch.cos(torch.tensor(angle))), float(torch.sin(torch.tensor(angle)))
+    return x * c + y * s, y * c - x * s
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """A rectangle in front of the solids: centre, half extents, pixels per unit."""
+
+    left: float
+    top: float
+    width_px: int
+    height_px: int
+    density: float
+
+    def axes(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """x as [1, width] and y as [height, 1] of the pixels' centres, y pointing up."""
+        x = self.left + (torch.arange(self.width_px, device=device) + 0.5) / self.density
+        y = self.top - (torch.arange(self.height_px, device=device) + 0.5) / self.density
+        return x[None, :], y[:, None]
+
+    def coarse(self, by: int) -> "Canvas":
+        """The same rectangle with 1/by of the density."""
+        return Canvas(
+            self.left, self.top, self.width_px // by, self.height_px // by, self.density / by
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """A solid seen from the front: float32 [height, width] each.
+
+    `depth` is z of the surface (or of the closest approach), `alpha` the pixel's coverage 0..1,
+    `nx, ny, nz` the unit normal.
+    """
+
+    depth: Tensor
+    alpha: Tensor
+    nx: Tensor
+    ny: Tensor
+    nz: Tensor
+
+
+def _march(
+    field: Field, x: Tensor, y: Tensor, z: Tensor, steps: int, far: float
+) -> tuple[Tensor, Tensor]:
+    """Walks from z towards -z; returns the depth reached and the least distance on the way."""
+    least = torch.full_like(z, 9.0)
+    best = z
+    for _ in range(steps):
+        d = field(x, y, z)
+        closer = (d < least).to(d.dtype)
+        best = best + closer * (z - best)
+        least = torch.minimum(least, d)
+        z = (z - d.clamp_min(-0.02)).clamp_min(far)
+    return best, least
+
+
+def relief(field: Field, canvas: Canvas, device: torch.device, near: float, far: float) -> Relief:
+    """Look at `field` along -z from `near` to `far`."""
+    by = 4
+    coarse = canvas.coarse(by)
+    x, y = coarse.axes(device)
+    z = torch.full((coarse.height_px, coarse.width_px), near, device=device)
+    depth, _ = _march(field, x.expand_as(z), y.expand_as(z), z, 30, far)
+    start = torch.nn.functional.max_pool2d(depth[None, None], 5, 1, 2)
+    start = torch.nn.functional.interpolate(
+        start, (canvas.height_px, canvas.width_px), mode="bilinear", align_corners=False
+    )[0, 0]
+    x, y = canvas.axes(device)
+    pixel = 1.0 / canvas.density
+    rows: list[tuple[Tensor, ...]] = []
+    for at in range(0, canvas.height_px, _ROWS):
+        z = start[at : at + _ROWS] + 0.02
+        xs, ys = x.expand_as(z), y[at : at + _ROWS].expand_as(z)
+        depth, least = _march(field, xs, ys, z, 14, far)
+        alpha = (1.2 - least / pixel).clamp(0.0, 1.0)
+        rows.append((depth, alpha, *normal(field, xs, ys, depth, pixel)))
+    depth, alpha, nx, ny, nz = (torch.cat(part) for part in zip(*rows, strict=True))
+    return Relief(depth, alpha, nx, ny, nz)
+
+
+def normal(
+    field: Field, x: Tensor, y: Tensor, z: Tensor, step: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The unit normal of the surface, from four samples at the corners of a tetrahedron."""
+    a = field(x + step, y - step, z - step)
+    b = field(x - step, y - step, z + step)
+    c = field(x - step, y + step, z - step)
+    d = field(x + step, y + step, z + step)
+    nx, ny, nz = a - b - c + d, c - a - b + d, b - a - c + d
+    size = torch.rsqrt(nx * nx + ny * ny + nz * nz + 1e-12)
+    return nx * size, ny * size, nz * size
