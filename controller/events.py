@@ -77,19 +77,15 @@ class RecordsRead:
 
 @dataclass(frozen=True, slots=True)
 class InterruptSeen:
-    """An INTERRUPT, handed over ahead of the unreleased text that lies before it."""
+    """An INTERRUPT, handed over ahead of the unreleased text that lies before it.
+
+    `last_seq`: the highest number of the producer up to it, those of skipped records included.
+    """
 
     name: ClassVar[EventName] = EventName.INTERRUPT_SEEN
     offset: int
     record: TextRecord
-
-
-@dataclass(frozen=True, slots=True)
-class LogTruncated:
-    """Retention deleted records that this live still needed; the log begins at `log_start` now."""
-
-    name: ClassVar[EventName] = EventName.LOG_TRUNCATED
-    log_start: int
+    last_seq: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +225,6 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseAsked:
-    """Close the live now, whatever is still unspoken."""
-
-    name: ClassVar[EventName] = EventName.CLOSE_ASKED
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class CloseDone:
     """The live is closed in the store (by us or by somebody else)."""
 
@@ -256,7 +244,6 @@ Event = (
     | ClaimRefused
     | RecordsRead
     | InterruptSeen
-    | LogTruncated
     | LetterSent
     | ReleaseDone
     | ReleaseStale
@@ -273,7 +260,6 @@ Event = (
     | HandOverDone
     | HandOverRefused
     | StopAsked
-    | CloseAsked
     | CloseDone
     | GoneConfirmed
 )

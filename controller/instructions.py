@@ -41,8 +41,8 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class ReadFrom:
     """Hand over every record at and after `start`. Below `released_below` they were released by an
-    earlier owner. `last_seq` is the producer's number of the last one below it. Answers RecordsRead,
-    InterruptSeen, LogTruncated."""
+    earlier owner. `last_seq` is the producer's number of the last one below it. Answers RecordsRead
+    and InterruptSeen."""
 
     start: int
     released_below: int
@@ -117,6 +117,11 @@ class Freeze:
 
 
 @dataclass(frozen=True, slots=True)
+class Thaw:
+    """The hand-over did not happen: go on sending."""
+
+
+@dataclass(frozen=True, slots=True)
 class HandOver:
     """Commit the target's generation with this checkpoint. Answers HandOverDone/-Refused."""
 
@@ -165,6 +170,7 @@ Instruction = (
     | Feed
     | Silence
     | Freeze
+    | Thaw
     | HandOver
     | CloseLive
     | ConfirmGone

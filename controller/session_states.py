@@ -51,7 +51,6 @@ class EventName(StrEnum):
     CLAIM_REFUSED = "claim_refused"
     RECORDS_READ = "records_read"
     INTERRUPT_SEEN = "interrupt_seen"
-    LOG_TRUNCATED = "log_truncated"
     LETTER_SENT = "letter_sent"
     RELEASE_DONE = "release_done"
     RELEASE_STALE = "release_stale"
@@ -68,7 +67,6 @@ class EventName(StrEnum):
     HAND_OVER_DONE = "hand_over_done"
     HAND_OVER_REFUSED = "hand_over_refused"
     STOP_ASKED = "stop_asked"
-    CLOSE_ASKED = "close_asked"
     CLOSE_DONE = "close_done"
     GONE_CONFIRMED = "gone_confirmed"
 
@@ -79,15 +77,14 @@ IGNORED: frozenset[State] = frozenset()
 _S = State
 _E = EventName
 
-_LIVE = frozenset({_S.IDLE, _S.SPEAKING, _S.CLOSING, _S.DRAINING, _S.CLAIMING, _S.REVOKED})
-"""Where an event of a running live may lead: the content of its queues decides."""
+_LIVE = frozenset({_S.IDLE, _S.SPEAKING})
+"""Where an event of a running live leads: what is left to speak decides."""
 
 _RUNNING: Mapping[EventName, frozenset[State]] = {
     _E.RECORDS_READ: _LIVE,
     _E.INTERRUPT_SEEN: _LIVE,
-    _E.LOG_TRUNCATED: _LIVE,
     _E.LETTER_SENT: _LIVE,
-    _E.RELEASE_DONE: _LIVE,
+    _E.RELEASE_DONE: _LIVE | {_S.CLOSING},
     _E.RELEASE_STALE: frozenset({_S.REVOKED}),
     _E.CURSOR_FOUND: frozenset({_S.CLAIMING}),
     _E.FEED_REFUSED: _LIVE,
@@ -100,7 +97,6 @@ _RUNNING: Mapping[EventName, frozenset[State]] = {
     _E.OWNERSHIP_LOST: frozenset({_S.REVOKED}),
     _E.HAND_OVER_ASKED: frozenset({_S.DRAINING}),
     _E.STOP_ASKED: frozenset({_S.DRAINING, _S.REVOKED}),
-    _E.CLOSE_ASKED: frozenset({_S.CLOSING}),
 }
 
 _LATE: Mapping[EventName, frozenset[State]] = {
@@ -121,21 +117,18 @@ TABLE: Mapping[State, Mapping[EventName, frozenset[State]]] = {
         _E.OWNERSHIP_LOST: frozenset({_S.REVOKED}),
         _E.STOP_ASKED: frozenset({_S.REVOKED}),
         _E.HAND_OVER_ASKED: IGNORED,
-        _E.CLOSE_ASKED: IGNORED,
         _E.TIME_REACHED: IGNORED,
         # Left over from before a claim that had to be repeated.
         _E.RECORDS_READ: IGNORED,
         _E.INTERRUPT_SEEN: IGNORED,
-        _E.LOG_TRUNCATED: IGNORED,
         _E.LETTER_SENT: IGNORED,
         _E.TICK_SENT: IGNORED,
         _E.SEGMENT_BROKEN: IGNORED,
         _E.STAGES_LOST: IGNORED,
     },
     _S.CATCHING_UP: {
-        _E.RECORDS_READ: _LIVE | {_S.CATCHING_UP},
-        _E.INTERRUPT_SEEN: _LIVE | {_S.CATCHING_UP},
-        _E.LOG_TRUNCATED: _LIVE | {_S.CATCHING_UP},
+        _E.RECORDS_READ: _LIVE | {_S.CATCHING_UP, _S.CLOSING},
+        _E.INTERRUPT_SEEN: frozenset({_S.CATCHING_UP}),
         _E.BOUND: frozenset({_S.CATCHING_UP}),
         _E.BIND_REFUSED: frozenset({_S.CATCHING_UP}),
         _E.STAGES_LOST: frozenset({_S.CATCHING_UP}),
@@ -145,16 +138,14 @@ TABLE: Mapping[State, Mapping[EventName, frozenset[State]]] = {
         _E.HAND_OVER_ASKED: IGNORED,
         _E.OWNERSHIP_LOST: frozenset({_S.REVOKED}),
         _E.STOP_ASKED: frozenset({_S.REVOKED}),
-        _E.CLOSE_ASKED: frozenset({_S.CLOSING}),
     },
     _S.IDLE: _RUNNING,
     _S.SPEAKING: _RUNNING,
     _S.DRAINING: {
-        _E.RECORDS_READ: IGNORED,
-        _E.INTERRUPT_SEEN: IGNORED,
-        _E.LOG_TRUNCATED: IGNORED,
+        _E.RECORDS_READ: frozenset({_S.DRAINING}),
+        _E.INTERRUPT_SEEN: frozenset({_S.DRAINING}),
         _E.LETTER_SENT: frozenset({_S.DRAINING}),
-        _E.RELEASE_DONE: frozenset({_S.DRAINING, _S.REVOKED}),
+        _E.RELEASE_DONE: frozenset({_S.DRAINING, _S.CLOSING, _S.REVOKED}),
         _E.RELEASE_STALE: frozenset({_S.REVOKED}),
         _E.CURSOR_FOUND: frozenset({_S.CLAIMING}),
         _E.FEED_REFUSED: frozenset({_S.DRAINING}),
@@ -167,18 +158,16 @@ TABLE: Mapping[State, Mapping[EventName, frozenset[State]]] = {
         _E.OWNERSHIP_LOST: frozenset({_S.REVOKED}),
         _E.HAND_OVER_ASKED: IGNORED,
         _E.HAND_OVER_DONE: frozenset({_S.REVOKED}),
-        _E.HAND_OVER_REFUSED: frozenset({_S.CLAIMING, _S.REVOKED}),
+        _E.HAND_OVER_REFUSED: _LIVE | {_S.DRAINING, _S.REVOKED},
         _E.STOP_ASKED: frozenset({_S.DRAINING, _S.REVOKED}),
-        _E.CLOSE_ASKED: IGNORED,
     },
     _S.CLOSING: {
         _E.RECORDS_READ: IGNORED,
         _E.INTERRUPT_SEEN: IGNORED,
-        _E.LOG_TRUNCATED: IGNORED,
         _E.LETTER_SENT: IGNORED,
-        _E.RELEASE_DONE: frozenset({_S.CLOSING}),
+        _E.RELEASE_DONE: IGNORED,
         _E.RELEASE_STALE: frozenset({_S.REVOKED}),
-        _E.CURSOR_FOUND: frozenset({_S.CLOSING}),
+        _E.CURSOR_FOUND: IGNORED,
         _E.FEED_REFUSED: IGNORED,
         _E.BOUND: IGNORED,
         _E.BIND_REFUSED: IGNORED,
@@ -189,7 +178,6 @@ TABLE: Mapping[State, Mapping[EventName, frozenset[State]]] = {
         _E.OWNERSHIP_LOST: frozenset({_S.REVOKED}),
         _E.HAND_OVER_ASKED: IGNORED,
         _E.STOP_ASKED: IGNORED,
-        _E.CLOSE_ASKED: IGNORED,
         _E.CLOSE_DONE: frozenset({_S.REVOKED}),
     },
     _S.REVOKED: {**_LATE, _E.GONE_CONFIRMED: frozenset({_S.GONE})},

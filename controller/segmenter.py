@@ -1,0 +1,212 @@
+"""Gathers the text of successive records into segments, about a sentence each.
+
+Bounds are exact: the segments of a live tile its text without a gap, and `cut_text` makes the same
+text from the same records again. A token stream (one word per record) is cut as soon as its first
+sentence is whole. Every character is looked at a bounded number of times.
+
+PURE.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controller.sentence_ends import (
+    SegmenterLimits,
+    ends_sentence,
+    find_cut,
+    skip_space,
+    speakable,
+)
+from schemas.store_values import SegmentBounds
+
+__all__ = ["Cut", "Segmenter", "SegmenterLimits", "TextMissing", "cut_text"]
+
+
+class TextMissing(LookupError):
+    """A record that a segment was made of is not there any more (retention, compaction)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One segment. Its start names its first character, its end lies behind its last one.
+
+    `whole`: the record at `bounds.end_offset` is used up. `speak` is False for white space and
+    other text that nobody would hear. `ends_turn`: an END_TURN follows it.
+    """
+
+    bounds: SegmentBounds
+    text: str
+    source_event_id: str
+    whole: bool
+    speak: bool
+    ends_turn: bool = False
+
+
+@dataclass(slots=True)
+class _Piece:
+    """The text of one record inside the buffer: `length` characters from index `at`, of which the
+    first is character `char` of the record."""
+
+    at: int
+    offset: int
+    char: int
+    length: int
+    source_event_id: str
+
+
+class Segmenter:
+    """One live's text that is not yet cut.
+
+    Invariants: `_text[_begin:]` is the open text, at most `chars_max` characters after any call;
+    the pieces tile it in order; nothing before `_scan` ends a segment; `_clause` is -1 or the last
+    place in the open text before `_scan` where a clause ends.
+    """
+
+    def __init__(self, limits: SegmenterLimits, *, first_of_turn: bool = True) -> None:
+        self._limits = limits
+        self._text = ""
+        self._begin = 0
+        self._scan = 0
+        self._clause = -1
+        self._pieces: deque[_Piece] = deque()
+        self._first = first_of_turn
+        self._last_text_ms = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether there is text that no segment holds yet."""
+        return self._begin < len(self._text)
+
+    @property
+    def open_chars(self) -> int:
+        """How much of it."""
+        return len(self._text) - self._begin
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When `due` will cut what is open, if no more text comes; None when nothing is open."""
+        if not self.open:
+            return None
+        settled = ends_sentence(self._text, self._begin)
+        return self._last_text_ms + (self._limits.settled_ms if settled else self._limits.quiet_ms)
+
+    def feed(
+        self, offset: int, text: str, now_ms: int, source_event_id: str = "", from_char: int = 0
+    ) -> list[Cut]:
+        """Take the text of the record at `offset`, from its character `from_char` on."""
+        if from_char >= len(text):
+            return []
+        self._compact()
+        added = text[from_char:] if from_char else text
+        piece = _Piece(len(self._text), offset, from_char, len(added), source_event_id)
+        self._pieces.append(piece)
+        self._text += added
+        self._last_text_ms = now_ms
+        return self._cut_all(final=False)
+
+    def end_turn(self) -> list[Cut]:
+        """Cut all that is open: the producer says that nothing belongs to it any more."""
+        cuts = self.flush()
+        if cuts:
+            cuts[-1] = replace(cuts[-1], ends_turn=True)
+        self._first = True
+        return cuts
+
+    def flush(self) -> list[Cut]:
+        """Cut all that is open."""
+        return self._cut_all(final=True)
+
+    def due(self, now_ms: int) -> list[Cut]:
+        """Cut what is open when it waited long enough."""
+        deadline_ms = self.deadline_ms
+        return self.flush() if deadline_ms is not None and now_ms >= deadline_ms else []
+
+    def reset(self) -> None:
+        """Forget what is open; a new turn begins."""
+        self._text = ""
+        self._begin = self._scan = 0
+        self._clause = -1
+        self._pieces.clear()
+        self._first = True
+
+    def _compact(self) -> None:
+        """Drop what was cut. Once per record, so that a long record is not copied per segment."""
+        if self._begin == 0:
+            return
+        gone = self._begin
+        self._text = self._text[gone:]
+        self._scan -= gone
+        if self._clause >= 0:
+            self._clause -= gone
+        for piece in self._pieces:
+            piece.at -= gone
+        self._begin = 0
+
+    def _cut_all(self, *, final: bool) -> list[Cut]:
+        cuts: list[Cut] = []
+        limits = self._limits
+        while self.open:
+            found = find_cut(
+                self._text,
+                self._begin,
+                self._scan,
+                self._clause,
+                first=self._first,
+                final=final,
+                at=limits,
+            )
+            if found.cut is None:
+                self._scan, self._clause = found.scan, found.clause
+                break
+            end = skip_space(self._text, found.cut, self._begin + limits.chars_max)
+            cuts.append(self._take(end))
+        return cuts
+
+    def _take(self, end: int) -> Cut:
+        begin = self._begin
+        while self._pieces[0].at + self._pieces[0].length <= begin:
+            self._pieces.popleft()
+        head = self._pieces[0]
+        tail = head
+        for piece in self._pieces:
+            if piece.at >= end:
+                break
+            tail = piece
+        bounds = SegmentBounds(
+            head.offset, head.char + begin - head.at, tail.offset, tail.char + end - tail.at
+        )
+        speak = speakable(self._text, begin, end)
+        self._begin = self._scan = end
+        self._clause = -1
+        self._first = self._first and not speak
+        return Cut(
+            bounds=bounds,
+            text=self._text[begin:end],
+            source_event_id=head.source_event_id,
+            whole=end == tail.at + tail.length,
+            speak=speak,
+        )
+
+
+def cut_text(texts: Sequence[tuple[int, str]], bounds: SegmentBounds) -> str:
+    """The text of a segment, from (offset, text) of the accepted TEXT records in its range.
+
+    Raises TextMissing when its first or last character is not there.
+    """
+    inside = [
+        (offset, text)
+        for offset, text in texts
+        if bounds.start_offset <= offset <= bounds.end_offset
+    ]
+    lengths = {offset: len(text) for offset, text in inside}
+    if lengths.get(bounds.start_offset, -1) < bounds.start_char:
+        raise TextMissing(f"the record at {bounds.start_offset} is not there")
+    if lengths.get(bounds.end_offset, -1) < bounds.end_char:
+        raise TextMissing(f"the record at {bounds.end_offset} is not there")
+    parts: list[str] = []
+    for offset, text in inside:
+        begin = bounds.start_char if offset == bounds.start_offset else 0
+        end = bounds.end_char if offset == bounds.end_offset else len(text)
+        parts.append(text[begin:end])
+    return "".join(parts)

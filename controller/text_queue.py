@@ -1,0 +1,310 @@
+"""What was read of a live and is not released yet, and the next step that may be released.
+
+Records stand in offset order, and leave in offset order: a text record when a segment touches it, a
+mark (END_TURN) or a refused record when all text before it is in segments. A refused record leaves
+only after its dead letter is in the log. CLOSE never leaves by a step: it ends the queue.
+
+PURE.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from controller.events import Accepted, Incoming, Refused
+from controller.segmenter import Cut, Segmenter, SegmenterLimits
+from schemas.bad_record import DeadLetterReason
+from schemas.text_record import RecordKind
+
+LETTERS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """How much of one live is kept in memory, and how much one commit may carry."""
+
+    records_max: int = 256
+    chars_max: int = 16_384
+    cuts_per_step_max: int = 16
+    records_per_step_max: int = 1_024
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One record that was not released yet. `size` counts against `chars_max`."""
+
+    offset: int
+    incoming: Incoming
+    size: int
+    lettered: bool = False
+
+    @property
+    def kind(self) -> RecordKind | None:
+        """None for a refused record."""
+        return self.incoming.record.kind if isinstance(self.incoming, Accepted) else None
+
+    @property
+    def seq(self) -> int | None:
+        return self.incoming.record.seq if isinstance(self.incoming, Accepted) else None
+
+    @property
+    def letter(self) -> Refused | None:
+        """The record whose dead letter is still to be sent before this entry may leave."""
+        if self.lettered or isinstance(self.incoming, Accepted):
+            return None
+        return self.incoming
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one commit may let go: the cursor's new place and the segments that come with it.
+
+    `version` tells whether the queue is still the one that this was planned on.
+    """
+
+    next_offset: int
+    last_seq: int | None
+    next_char: int
+    cuts: tuple[Cut, ...]
+    entries: int
+    version: int
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A step while it is being planned."""
+
+    next_offset: int
+    last_seq: int | None
+    next_char: int
+    entries: int = 0
+    spoken: int = 0
+    cuts: list[Cut] = field(default_factory=list[Cut])
+
+    def leave(self, entry: _Entry) -> None:
+        self.next_offset = entry.offset + 1
+        self.last_seq = _later(self.last_seq, entry.seq)
+        self.entries += 1
+
+    def take(self, cut: Cut) -> None:
+        self.next_char = -1 if cut.whole else cut.bounds.end_char
+        self.spoken += cut.speak
+        self.cuts.append(cut)
+
+    def step(self, version: int) -> Step | None:
+        if not self.entries and not self.cuts:
+            return None
+        return Step(
+            self.next_offset,
+            self.last_seq,
+            self.next_char,
+            tuple(self.cuts),
+            self.entries,
+            version,
+        )
+
+
+class TextQueue:
+    """One live's unreleased records and segments.
+
+    Invariants: `_entries` are in offset order, all at or above the cursor; `_ready` are the cuts in
+    order, the first begins where released text ends; `next_char` is -1 or how many characters of
+    the record below the cursor are in released segments; what the segmenter holds lies behind the
+    last cut.
+    """
+
+    def __init__(
+        self,
+        limits: QueueLimits,
+        segmenter: SegmenterLimits,
+        *,
+        cursor: int,
+        last_seq: int | None,
+        next_char: int = -1,
+        first_of_turn: bool = True,
+    ) -> None:
+        self._limits = limits
+        self._segmenter = Segmenter(segmenter, first_of_turn=first_of_turn)
+        self._entries: deque[_Entry] = deque()
+        self._ready: deque[Cut] = deque()
+        self._size = 0
+        self._version = 0
+        self._numbered = False
+        self.cursor = cursor
+        self.last_seq = last_seq
+        self.next_char = next_char
+
+    # -- what it holds
+
+    @property
+    def records_room(self) -> int:
+        """How many more records may be kept."""
+        return self._limits.records_max - len(self._entries)
+
+    @property
+    def chars_room(self) -> int:
+        """How many more characters may be kept."""
+        return self._limits.chars_max - self._size
+
+    @property
+    def ready(self) -> int:
+        """Segments that are cut and not released."""
+        return len(self._ready)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing unreleased is left, half a sentence included."""
+        return not self._entries and not self._ready and not self._segmenter.open
+
+    @property
+    def first_unreleased(self) -> int | None:
+        """The lowest offset kept and not released, for the partition's watermark."""
+        return self._entries[0].offset if self._entries else None
+
+    @property
+    def close_next(self) -> Accepted | None:
+        """The CLOSE record, once nothing but it is left."""
+        if not self._entries or self._ready or self._segmenter.open:
+            return None
+        head = self._entries[0].incoming
+        if isinstance(head, Refused) or head.record.kind is not RecordKind.CLOSE:
+            return None
+        return head
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When `time_passed` will cut what is open."""
+        return self._segmenter.deadline_ms
+
+    # -- what comes in
+
+    def take(self, incoming: Incoming, now_ms: int) -> None:
+        """One record, behind all before it."""
+        if isinstance(incoming, Refused):
+            self._take_refused(incoming)
+            return
+        record = incoming.record
+        size = len(record.text)
+        self._entries.append(_Entry(incoming.offset, incoming, size))
+        self._size += size
+        if record.kind is RecordKind.TEXT:
+            self._numbered = self._numbered or record.seq is not None
+            cuts = self._segmenter.feed(incoming.offset, record.text, now_ms, record.event_id)
+            self._add(cuts, numbered_after=record.seq is not None)
+        else:
+            self._add(self._segmenter.end_turn(), numbered_after=False)
+
+    def _take_refused(self, refused: Refused) -> None:
+        if refused.reason is DeadLetterReason.DUPLICATE_SEQ and not self._numbered:
+            # A new owner re-reads a segment from its first record. It sees that this one is a
+            # duplicate only if a numbered record of the same segment stands before it.
+            self._add(self._segmenter.flush(), numbered_after=False)
+        size = len(refused.value or b"")
+        self._entries.append(_Entry(refused.offset, refused, size))
+        self._size += size
+
+    def resume(self, offset: int, text: str, now_ms: int, source_event_id: str) -> None:
+        """The record below the cursor, of which segments hold `next_char` characters already."""
+        cuts = self._segmenter.feed(offset, text, now_ms, source_event_id, self.next_char)
+        self._add(cuts, numbered_after=False)
+
+    def time_passed(self, now_ms: int) -> None:
+        """Cut what waited long enough for more text."""
+        self._add(self._segmenter.due(now_ms), numbered_after=False)
+
+    def _add(self, cuts: Sequence[Cut], *, numbered_after: bool) -> None:
+        if cuts:
+            self._ready.extend(cuts)
+            self._numbered = numbered_after and self._segmenter.open
+
+    def letter_sent(self, offset: int) -> None:
+        """The dead letter of this record is in the log."""
+        for entry in self._entries:
+            if entry.offset == offset:
+                entry.lettered = True
+
+    # -- what goes out
+
+    def plan(self, segments_max: int) -> tuple[Step | None, tuple[Refused, ...]]:
+        """The largest step with at most `segments_max` spoken segments, None when there is none,
+        and the refused records whose dead letters it waits for."""
+        draft = _Draft(self.cursor, self.last_seq, self.next_char)
+        letters: list[Refused] = []
+        while draft.entries < self._limits.records_per_step_max:
+            at = len(draft.cuts)
+            cut = self._ready[at] if at < len(self._ready) else None
+            head = self._entries[draft.entries] if draft.entries < len(self._entries) else None
+            if head is not None and self._is_mark_next(head, cut, draft.next_char):
+                letters = self._leading_letters(draft.entries)
+                if letters:
+                    break
+                draft.leave(head)
+                continue
+            if cut is None or at >= self._limits.cuts_per_step_max:
+                break
+            if cut.speak and draft.spoken >= segments_max:
+                break
+            touched = self._touched(draft.entries, cut)
+            letters = [entry.letter for entry in touched if entry.letter is not None]
+            if letters:
+                break
+            for entry in touched:
+                draft.leave(entry)
+            draft.take(cut)
+        return draft.step(self._version), tuple(letters)
+
+    def _is_mark_next(self, head: _Entry, cut: Cut | None, next_char: int) -> bool:
+        """Whether `head` is no text, and all text before it is in released segments."""
+        if head.kind in (RecordKind.TEXT, RecordKind.CLOSE) or next_char != -1:
+            return False
+        return cut is None or cut.bounds.start_offset > head.offset
+
+    def _touched(self, taken: int, cut: Cut) -> list[_Entry]:
+        """The entries that a cut's release moves the cursor past."""
+        found: list[_Entry] = []
+        for at in range(taken, len(self._entries)):
+            entry = self._entries[at]
+            if entry.offset > cut.bounds.end_offset:
+                break
+            found.append(entry)
+        return found
+
+    def _leading_letters(self, taken: int) -> list[Refused]:
+        """The run of refused records from `taken` on, so that their dead letters go together."""
+        run: list[Refused] = []
+        for at in range(taken, min(len(self._entries), taken + LETTERS_AT_ONCE)):
+            letter = self._entries[at].letter
+            if letter is None:
+                break
+            run.append(letter)
+        return run
+
+    def done(self, step: Step) -> None:
+        """The step was committed."""
+        self.cursor, self.last_seq, self.next_char = step.next_offset, step.last_seq, step.next_char
+        if step.version != self._version:
+            return
+        for _ in range(step.entries):
+            self._size -= self._entries.popleft().size
+        for _ in step.cuts:
+            self._ready.popleft()
+
+    def skip_to(self, next_offset: int, last_seq: int | None) -> None:
+        """The cursor was moved past everything that is kept below it (interrupt, lost log)."""
+        self.cursor, self.last_seq = next_offset, _later(self.last_seq, last_seq)
+        self.next_char = -1
+
+    def clear(self) -> None:
+        """Forget everything that is kept: an INTERRUPT stands behind it. A new turn begins."""
+        self._entries.clear()
+        self._ready.clear()
+        self._segmenter.reset()
+        self._size = 0
+        self._numbered = False
+        self._version += 1
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
