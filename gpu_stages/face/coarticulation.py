@@ -34,11 +34,11 @@ LOOK_SAMPLES: Final = TICK_SAMPLES
 HOLD_S_MIN: Final = 0.045  # more than a tick: a frame always falls into the hold
 CONTACT_RAMP_S: Final = 0.045
 PAUSE_S_MIN: Final = 0.075  # shorter gaps between words do not relax the mouth
-REST_PULL: Final = 0.03
+REST_PULL: Final = 0.06
 
 # How far a viseme reaches, in seconds, before and after its time.
 _REACH: Final[dict[Face, tuple[float, float]]] = {
-    Face.JAW_OPEN: (0.065, 0.060),
+    Face.JAW_OPEN: (0.050, 0.048),
     Face.LIPS_ROUND: (0.100, 0.070),
     Face.LIPS_WIDE: (0.085, 0.065),
     Face.LIP_UPPER_RAISE: (0.060, 0.060),
@@ -93,7 +93,7 @@ def mouth_curve(spans: Spans, loudness: Values, look_s: Values) -> NDArray[np.fl
     for parameter, (ahead_s, behind_s) in _REACH.items():
         pull = insistence[:, parameter] * np.exp(-(before / ahead_s + after / behind_s))
         mouth[:, parameter] = (pull @ targets[:, parameter]) / (pull.sum(axis=1) + REST_PULL)
-    mouth[:, Face.JAW_OPEN] *= 0.55 + 0.45 * np.clip(loudness, 0.0, 1.0)
+    mouth[:, Face.JAW_OPEN] *= 0.6 + 0.45 * np.clip(loudness, 0.0, 1.0)
     _contacts(spans, look_s, mouth)
     return np.clip(mouth, 0.0, 1.0).astype(np.float32)
 

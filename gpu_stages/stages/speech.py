@@ -19,7 +19,7 @@ from gpu_stages.speech.levels import FADE_SAMPLES
 from gpu_stages.speech.synthesis import Plan, at_sample, plan, speak_piece
 from gpu_stages.speech.voice_model import VoiceModel
 from gpu_stages.speech.voice_parts import EMPTY, VoiceParts
-from gpu_stages.speech.voices import find_voice, voices_here
+from gpu_stages.speech.voices import VoiceNotHere, find_voice, voices_here
 from gpu_stages.stage import Message, Outbox, Stage
 from schemas.media import SAMPLE_RATE_HZ, TICK_SAMPLES, TickFlag
 
@@ -148,6 +148,10 @@ class SpeechStage(Stage):
         if not job.ready and not job.made():
             try:
                 self._speak(job)
+            except VoiceNotHere as refusal:
+                jobs.popleft()
+                self._fail(job.header, str(refusal), out)
+                return True
             except Exception as trouble:  # one segment that cannot be spoken must not hurt another
                 log.exception("segment_failed", segment_id=job.header.segment_id)
                 jobs.popleft()
@@ -167,7 +171,7 @@ class SpeechStage(Stage):
         model = self._models.get(job.voice)
         if model is None:
             here = ", ".join(model.name for model in self._models.values())
-            raise ValueError(f"the live's voice is not loaded here; there are: {here}")
+            raise VoiceNotHere(f"the live's voice is not loaded here; there are: {here}")
         began = time.monotonic()
         if job.plan is None:
             job.plan = plan(model, job.text, speed=job.speed, seed=job.header.seed)
