@@ -32,7 +32,7 @@ class KafkaSettings:
     send_timeout_ms: int = 5_000
     fetch_max_wait_ms: int = 250
     session_timeout_ms: int = 10_000
-    heartbeat_interval_ms: int = 3_000
+    heartbeat_interval_ms: int = 1_000
     rebalance_timeout_ms: int = 15_000
     max_poll_interval_ms: int = 60_000
     stall_check_ms: int = 5_000
