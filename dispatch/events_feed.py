@@ -11,10 +11,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 import structlog
 
-from dispatch.event_ids import format_event_id
+from dispatch.event_ids import format_event_id, parse_event_id
 from schemas.bad_record import BadRecord
 from schemas.events import LiveEvent
 from schemas.partition import partition_of
@@ -55,10 +56,19 @@ class FeedGap:
     to_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class FeedLagged:
-    """The client was too slow; nothing comes after this. `resume_id` is its last event's."""
+class EndReason(StrEnum):
+    """Why a subscription ended. In every case the client may come back with its last id."""
 
+    LAGGED = "lagged"
+    STOPPING = "stopping"
+    LOG_MADE_ANEW = "log_made_anew"
+
+
+@dataclass(frozen=True, slots=True)
+class FeedEnded:
+    """Nothing comes after this. `resume_id` is the last event's."""
+
+    reason: EndReason
     resume_id: str
 
 
@@ -125,8 +135,12 @@ class EventsFeed:
         """The log was made anew, so no place a client knows means anything: all come back."""
         _log.warning("events_log_made_anew")
         self._positions = {}
+        self.end_all(EndReason.LOG_MADE_ANEW)
+
+    def end_all(self, reason: EndReason) -> None:
+        """Ends every subscription; new ones may be made."""
         for subscription in [*self._all, *(one for some in self._by_live.values() for one in some)]:
-            subscription.cut()
+            subscription.end(reason)
 
     def _deliver(self, record: KafkaRecord) -> None:
         if record.offset < self._positions.get(record.partition, 0):
@@ -154,22 +168,23 @@ class EventsFeed:
             return None
 
     async def subscribe(
-        self, live_id: str | None, after: Mapping[int, int] | None = None
+        self, live_id: str | None, last_event_id: str | None = None
     ) -> "Subscription":
-        """Events of one live, or of all (None), from now or after the given places.
+        """Events of one live, or of all (None), from now or after the given id.
 
         Waits until the feed has found the topic: bound it. Close the subscription when done.
-        Raises TooManyStreams.
+        Raises TooManyStreams, BadEventId.
         """
         if self._count >= self._streams_max:
             raise TooManyStreams
         await self._is_following.wait()
         start = dict(self._positions)
+        after = parse_event_id(last_event_id, len(start)) if last_event_id else {}
         if live_id is not None:
             own = partition_of(live_id.encode(), len(start))
-            named = set(after or ()) | {own}
+            named = set(after) | {own}
             start = {partition: start[partition] for partition in named}
-        subscription = Subscription(self, live_id, start, dict(after or {}), self._queue_events_max)
+        subscription = Subscription(self, live_id, start, after, self._queue_events_max)
         members = self._all if live_id is None else self._by_live.setdefault(live_id, set())
         members.add(subscription)
         self._count += 1
@@ -243,7 +258,7 @@ class Subscription:
         self._queue: deque[tuple[KafkaRecord, LiveEvent]] = deque()
         self._queue_events_max = queue_events_max
         self._has_more = asyncio.Event()
-        self._is_lagging = False
+        self._ended: EndReason | None = None
 
     @property
     def resume_id(self) -> str:
@@ -255,24 +270,24 @@ class Subscription:
         if record.offset < self._until.get(record.partition, 0):
             return
         if len(self._queue) >= self._queue_events_max:
-            self.cut()
+            self.end(EndReason.LAGGED)
         else:
             self._queue.append((record, event))
             self._has_more.set()
 
-    def cut(self) -> None:
-        """Ends delivery with FeedLagged."""
-        self._is_lagging = True
+    def end(self, reason: EndReason) -> None:
+        """Ends delivery with FeedEnded."""
+        self._ended = reason
         self._queue.clear()
         self._feed.leave(self)
         self._has_more.set()
 
-    async def next(self, wait_s: float) -> FeedEvent | FeedGap | FeedLagged | None:
+    async def next(self, wait_s: float) -> FeedEvent | FeedGap | FeedEnded | None:
         """The next event; None when none came in `wait_s`. Raises BrokerAway.
 
-        Nothing comes after FeedLagged.
+        Nothing comes after FeedEnded.
         """
-        while not self._is_lagging:
+        while self._ended is None:
             if self._from_log:
                 return self._take(self._from_log)
             if self._behind:
@@ -283,7 +298,7 @@ class Subscription:
                 return self._take(self._queue)
             elif not await self._wait(wait_s):
                 return None
-        return FeedLagged(self.resume_id)
+        return FeedEnded(self._ended, self.resume_id)
 
     def close(self) -> None:
         """Ends delivery."""

@@ -29,6 +29,8 @@ class ProblemKind(StrEnum):
     BAD_SDP = "bad-sdp"
     BAD_EVENT_ID = "bad-event-id"
     TOO_LARGE = "too-large"
+    TOO_SLOW = "too-slow"
+    UNSUPPORTED_MEDIA = "unsupported-media-type"
     UNKNOWN_LIVE = "unknown-live"
     LIVE_CLOSED = "live-closed"
     LIVE_EXISTS = "live-exists"
@@ -39,6 +41,7 @@ class ProblemKind(StrEnum):
     MOVE_REFUSED = "move-refused"
     TOO_MANY_STREAMS = "too-many-streams"
     OWNER_NOT_READY = "owner-not-ready"
+    NOT_READY = "not-ready"
     STORE_AWAY = "store-away"
     BROKER_AWAY = "broker-away"
     OUTCOME_UNKNOWN = "outcome-unknown"
@@ -56,6 +59,8 @@ KINDS: Mapping[ProblemKind, tuple[int, str]] = {
     ProblemKind.BAD_SDP: (422, "The session description is not valid"),
     ProblemKind.BAD_EVENT_ID: (422, "The event id is not valid"),
     ProblemKind.TOO_LARGE: (413, "The request is too large"),
+    ProblemKind.TOO_SLOW: (408, "The request took too long to arrive"),
+    ProblemKind.UNSUPPORTED_MEDIA: (415, "The body has another media type than is read here"),
     ProblemKind.UNKNOWN_LIVE: (404, "No such live"),
     ProblemKind.LIVE_CLOSED: (410, "The live is closed"),
     ProblemKind.LIVE_EXISTS: (409, "The live exists already"),
@@ -66,6 +71,7 @@ KINDS: Mapping[ProblemKind, tuple[int, str]] = {
     ProblemKind.MOVE_REFUSED: (409, "The live cannot be moved there"),
     ProblemKind.TOO_MANY_STREAMS: (503, "This replica serves as many streams as it may"),
     ProblemKind.OWNER_NOT_READY: (503, "The live's worker is not ready yet"),
+    ProblemKind.NOT_READY: (503, "This replica cannot serve now"),
     ProblemKind.STORE_AWAY: (503, "The store does not answer"),
     ProblemKind.BROKER_AWAY: (503, "The broker does not answer"),
     ProblemKind.OUTCOME_UNKNOWN: (503, "The text may have been accepted or not"),
