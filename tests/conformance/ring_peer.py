@@ -1,0 +1,106 @@
+"""The other side of a ring, in a process of its own; steered by `test_rings` and killed by it.
+
+    python ring_peer.py ROLE HANDLE_JSON [COUNT]
+
+Messages are self-describing: message n of live n % 3 has frame_index n and three parts whose bytes
+are all n % 251, of lengths that vary with n.
+"""
+
+import json
+import select
+import sys
+import time
+
+from gpu_stages import host_ring
+from gpu_stages.header import Header, MessageKind
+from gpu_stages.ring import RingProducer, Taken
+from gpu_stages.rings import open_consumer, open_producer
+
+
+def parts_of(number: int) -> list[bytes]:
+    fill = bytes([number % 251])
+    return [fill * (number % 1000), fill * 960, fill * (1 + number * 7 % 3000)]
+
+
+def header_of(number: int, binding: int = 1) -> Header:
+    return Header(MessageKind.TICK_MOTION, number % 3, binding, 1, frame_index=number)
+
+
+def is_whole(taken: Taken) -> bool:
+    return [bytes(part) for part in taken.parts[:3]] == parts_of(taken.header.frame_index)
+
+
+def publish(producer: RingProducer, number: int, binding: int = 1) -> None:
+    """Wait for room, without spinning."""
+    while not producer.room():
+        select.select([producer.space_fd()], (), (), 10)
+        producer.quiet()
+    producer.publish(header_of(number, binding), parts_of(number))
+
+
+def say(word: str) -> None:
+    print(word, flush=True)
+
+
+def produce(handle: dict[str, object], count: int) -> None:
+    """`count` messages as fast as there is room; 0: for ever."""
+    producer = open_producer(handle)
+    number = 0
+    say("attached")
+    while not count or number < count:
+        publish(producer, number)
+        number += 1
+    say("done")
+    time.sleep(60)
+
+
+def produce_half(handle: dict[str, object], count: int) -> None:
+    """`count` whole messages, then one whose payload is in place and whose word is not."""
+    producer = open_producer(handle)
+    for number in range(count):
+        publish(producer, number)
+
+    def stop_here() -> None:
+        say("half")
+        time.sleep(60)
+
+    host_ring.fence = stop_here  # type: ignore[misc]
+    publish(producer, count)
+
+
+def consume(handle: dict[str, object], count: int) -> None:
+    """Echo what comes as numbers; 0: for ever."""
+    consumer = open_consumer(handle)
+    say("attached")
+    taken_so_far = 0
+    while not count or taken_so_far < count:
+        taken = consumer.take()
+        if taken is None:
+            select.select([consumer.data_fd()], (), (), 10)
+            consumer.quiet()
+            continue
+        say(f"{taken.header.frame_index}" if is_whole(taken) else "torn")
+        consumer.release(taken)
+        taken_so_far += 1
+    time.sleep(60)
+
+
+def hold(handle: dict[str, object], count: int) -> None:
+    """Take `count` slots and never give them back."""
+    consumer = open_consumer(handle)
+    held: list[Taken] = []
+    say("attached")
+    while len(held) < count:
+        taken = consumer.take()
+        if taken is None:
+            select.select([consumer.data_fd()], (), (), 10)
+            consumer.quiet()
+        else:
+            held.append(taken)
+    say("holding")
+    time.sleep(60)
+
+
+if __name__ == "__main__":
+    roles = {"produce": produce, "produce_half": produce_half, "consume": consume, "hold": hold}
+    roles[sys.argv[1]](json.loads(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0)
