@@ -2,8 +2,8 @@
 
     codec = "h264"                 # or "vp8"
     encoder = "libx264"            # or "h264_nvenc"; falls back to software, with a warning
-    preset = "ultrafast"           # x264's
-    quality = 24                   # constant quality, lower is better
+    preset = "ultrafast"           # x264's; "superfast": half the rate for half as much time again
+    quality = 25                   # constant quality, lower is better
     bits_per_pixel_s = 5.0         # ceiling of the rate
     keyframe_interval_frames = 50  # at most 2 s: key frames that get lost are not asked for
     opus_bitrate_bps = 32000
@@ -43,7 +43,7 @@ def read_settings(settings: Mapping[str, object]) -> EncodeSettings:
         codec=codec,
         encoder=reader.choice("encoder", ENCODERS[codec][0], ENCODERS[codec]),
         preset=reader.choice("preset", VideoSettings().preset, X264_PRESETS),
-        quality=reader.whole("quality", 24, 1, 51),
+        quality=reader.whole("quality", VideoSettings().quality, 1, 51),
         bits_per_pixel_s=reader.number("bits_per_pixel_s", 5.0, 0.5, 100.0),
         keyframe_interval_frames=reader.whole(
             "keyframe_interval_frames", KEYFRAME_INTERVAL_FRAMES, 1, KEYFRAME_INTERVAL_FRAMES

@@ -45,7 +45,7 @@ class VideoSettings:
     codec: VideoCodec = VideoCodec.H264
     encoder: str = "libx264"
     preset: str = "ultrafast"
-    quality: int = 24
+    quality: int = 25
     bits_per_pixel_s: float = 5.0
     keyframe_interval_frames: int = KEYFRAME_INTERVAL_FRAMES
 

@@ -20,7 +20,7 @@ from gpu_stages.speech.synthesis import Plan, at_sample, plan, speak_piece
 from gpu_stages.speech.voice_model import VoiceModel
 from gpu_stages.speech.voice_parts import EMPTY, VoiceParts
 from gpu_stages.speech.voices import VoiceNotHere, find_voice, voices_here
-from gpu_stages.stage import Message, Outbox, Stage
+from gpu_stages.stage import Message, Outbox, PartTooLarge, Stage
 from schemas.media import SAMPLE_RATE_HZ, TICK_SAMPLES, TickFlag
 
 VOICE_BYTES_MAX: Final = 1_800_000
@@ -161,7 +161,12 @@ class SpeechStage(Stage):
             if out.room() <= 0:
                 return False
             header, parts = job.ready.popleft()
-            out.send(header, parts.parts())
+            try:
+                out.send(header, parts.parts())
+            except PartTooLarge as refusal:
+                jobs.popleft()
+                self._fail(job.header, f"{refusal}; `voice_bytes_max` must fit the ring", out)
+                return True
         if job.made():
             jobs.popleft()
         return True
