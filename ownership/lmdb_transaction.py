@@ -50,19 +50,17 @@ class LmdbReads:
         self._txn = cast(_Txn, txn)
 
     def get(self, key: bytes) -> bytes | None:
-        try:
-            return self._txn.get(key)
-        except lmdb.BadValsizeError:
+        # LMDB itself says of a key that is too long only that it is absent.
+        if not 0 < len(key) <= KEY_BYTES_MAX:
             check_key(key)
-            raise
+        return self._txn.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        try:
-            return list(map(self._txn.get, keys))
-        except lmdb.BadValsizeError:
+        sizes = list(map(len, keys))
+        if sizes and (max(sizes) > KEY_BYTES_MAX or not min(sizes)):
             for key in keys:
                 check_key(key)
-            raise
+        return list(map(self._txn.get, keys))
 
     def get_range(
         self, begin: bytes, end: bytes, *, limit: int = 0, reverse: bool = False
@@ -135,19 +133,13 @@ class LmdbTransaction(LmdbReads):
         if len(value) > VALUE_BYTES_MAX:
             check_value(value)
         self._count(len(key) + len(value))
-        try:
-            self._txn.put(key, value)
-        except lmdb.BadValsizeError:
-            check_key(key)
-            raise
+        check_key(key)
+        self._txn.put(key, value)
 
     def clear(self, key: bytes) -> None:
         self._count(len(key))
-        try:
-            self._txn.delete(key)
-        except lmdb.BadValsizeError:
-            check_key(key)
-            raise
+        check_key(key)
+        self._txn.delete(key)
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
         self._count(len(begin) + len(end))

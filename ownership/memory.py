@@ -88,7 +88,7 @@ class MemoryDatabase:
         told: asyncio.Future[bool | None] = loop.create_future()
         self._under_way += 1
         if faults is None:
-            loop.call_soon(self._commit, tr, told)
+            loop.call_soon(self._commit, tr, told, context=self.store.context)
         else:
             self._send(loop, faults, tr, told)
         applied = await told
@@ -171,6 +171,7 @@ class MemoryDatabase:
         told: "asyncio.Future[bool | None]",
     ) -> None:
         """Decide what becomes of this commit, and when."""
+        context = self.store.context
         after_s = self._draw(faults.commit_s)
         reply_s = self._draw(faults.reply_s)
         chance = self._rng.random()
@@ -181,10 +182,10 @@ class MemoryDatabase:
             (faults.unknown_late, self._commit_late),
         ):
             if chance < part:
-                loop.call_later(after_s, fate, tr, told)
+                loop.call_later(after_s, fate, tr, told, context=context)
                 return
             chance -= part
-        loop.call_later(after_s, self._commit, tr, told, reply_s)
+        loop.call_later(after_s, self._commit, tr, told, reply_s, context=context)
 
     def _commit(
         self, tr: MemoryTransaction, told: "asyncio.Future[bool | None]", reply_s: float = 0.0

@@ -1,5 +1,6 @@
 """The committed state of the memory store, and the check that makes its commits serializable."""
 
+import contextvars
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -27,6 +28,9 @@ class _Commit:
 class MemoryStore:
     """The committed state, shared by any number of `MemoryDatabase`s of one loop.
 
+    Commits and answers are timers of the context in which the store was made, not of its clients:
+    one that is paused or dead after sending does not hold up what it sent.
+
     `on_commit` is told every commit, in order: its version and what each key then holds (None:
     nothing). For checkers; it must not call back.
     """
@@ -35,6 +39,7 @@ class MemoryStore:
     version: int = 0
     on_commit: Callable[[int, Mapping[bytes, bytes | None]], None] | None = None
     watches: dict[bytes, list[HintWatch]] = field(default_factory=dict[bytes, list[HintWatch]])
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
     log: deque[_Commit] = field(default_factory=lambda: deque(maxlen=COMMITS_REMEMBERED))
 
     def commit(self, tr: MemoryTransaction) -> bool:
