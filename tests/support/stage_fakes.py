@@ -7,7 +7,7 @@ import numpy as np
 
 from gpu_stages.header import Header, MessageKind
 from gpu_stages.live_table import LiveRow, name_code
-from gpu_stages.stage import Message, NoRoom, Part
+from gpu_stages.stage import Message, NoRoom, Part, Stage
 
 
 def part_view(part: Part) -> memoryview:
@@ -88,3 +88,12 @@ def text_message(
         stamps_us=(1_000, 0, 0, 0),
     )
     return Message(header, (memoryview(text.encode()),))
+
+
+def speak_all(stage: Stage, messages: Sequence[Message], rows: Sequence[LiveRow]) -> FakeOutbox:
+    """Everything that a speech stage makes of these texts, however many turns it takes."""
+    out = FakeOutbox()
+    stage.process(messages, rows, out)
+    while stage.stats()["waiting"]:
+        stage.on_tick(rows, 0, out)
+    return out

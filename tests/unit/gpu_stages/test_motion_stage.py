@@ -21,7 +21,13 @@ from gpu_stages.stage import Message
 from gpu_stages.stages.motion import CATCH_UP_TICKS, MotionStage
 from gpu_stages.stages.speech import SpeechStage
 from schemas.media import SAMPLE_RATE_HZ, TICK_SAMPLES, TickFlag
-from tests.support.stage_fakes import FakeOutbox, live_row, part_view, text_message
+from tests.support.stage_fakes import (
+    FakeOutbox,
+    live_row,
+    part_view,
+    speak_all,
+    text_message,
+)
 
 FIRST, LAST = TickFlag.FIRST_OF_SEGMENT, TickFlag.LAST_OF_SEGMENT
 
@@ -241,10 +247,9 @@ def speech() -> SpeechStage:
 
 
 def voices_of(speech: SpeechStage, text: str, skip_samples: int = 0) -> list[Message]:
-    out = FakeOutbox()
     row = live_row()
-    speech.process([text_message(row, text, skip_samples=skip_samples)], [row], out)
-    return out.sent
+    message = text_message(row, text, skip_samples=skip_samples)
+    return speak_all(speech, [message], [row]).sent
 
 
 def ticks_of(voices: list[Message], *, start_frame: int = 0, count: int = 150) -> list[Message]:

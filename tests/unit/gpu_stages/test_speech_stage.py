@@ -11,7 +11,7 @@ from gpu_stages.speech.voice_parts import read_voice_parts
 from gpu_stages.stage import Message
 from gpu_stages.stages.speech import SpeechStage
 from schemas.media import TICK_SAMPLES, TickFlag
-from tests.support.stage_fakes import FakeOutbox, live_row, text_message
+from tests.support.stage_fakes import FakeOutbox, live_row, speak_all, text_message
 
 SENTENCES = [
     "Hello there, this is a test of the voice.",
@@ -28,13 +28,8 @@ def stage() -> SpeechStage:
 
 
 def speak(stage: SpeechStage, *messages: Message) -> list[Message]:
-    out = FakeOutbox()
     rows = [live_row(message.header.live_slot) for message in messages]
-    stage.process(messages, rows, out)
-    for _ in range(200):
-        if not stage.stats()["waiting"]:
-            break
-        stage.on_tick(rows, 0, out)
+    out = speak_all(stage, messages, rows)
     assert not out.failed
     return out.sent
 
@@ -150,8 +145,7 @@ def test_speed_changes_the_length(stage: SpeechStage) -> None:
     text = SENTENCES[0]
     out: dict[float, int] = {}
     for speed in (0.7, 1.0, 1.5):
-        box = FakeOutbox()
-        stage.process([text_message(live_row(), text)], [live_row(speed=speed)], box)
+        box = speak_all(stage, [text_message(live_row(), text)], [live_row(speed=speed)])
         out[speed] = len(samples(box.sent))
     assert out[0.7] > 1.2 * out[1.0] > 1.44 * out[1.5]
 
@@ -218,9 +212,8 @@ def test_forget_drops_the_queue(stage: SpeechStage) -> None:
 
 
 def test_a_voice_that_is_not_here_fails_its_segment_only(stage: SpeechStage) -> None:
-    out = FakeOutbox()
     rows = [live_row(0, voice=name_code("nobody")), live_row(1)]
-    stage.process([text_message(rows[0], "Hi."), text_message(rows[1], "Hi.")], rows, out)
+    out = speak_all(stage, [text_message(row, "Hi.") for row in rows], rows)
     assert [header.live_slot for header, _ in out.failed] == [0]
     assert "heart" in out.failed[0][1]
     assert [message.header.live_slot for message in out.sent] == [1]
