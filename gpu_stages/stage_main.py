@@ -87,6 +87,7 @@ class ControlEnd:
         self._socket = socket.socket(fileno=fd)
         self._reader = LineReader()
         self._unsent = b""
+        self._early: list[ControlMessage] = []
 
     def fileno(self) -> int:
         """For select."""
@@ -96,11 +97,14 @@ class ControlEnd:
         """The first message."""
         self._socket.setblocking(True)
         while True:
-            for message in self._reader.feed(self._read_some()):
-                if not isinstance(message, Plan):
-                    raise SystemExit(f"the first message was {message}, not a Plan")
-                self._socket.setblocking(False)
-                return message
+            messages = self._reader.feed(self._read_some())
+            if not messages:
+                continue
+            if not isinstance(messages[0], Plan):
+                raise SystemExit(f"the first message was {messages[0]}, not a Plan")
+            self._early = messages[1:]
+            self._socket.setblocking(False)
+            return messages[0]
 
     def _read_some(self) -> bytes:
         chunk = self._socket.recv(1 << 16)
@@ -111,10 +115,11 @@ class ControlEnd:
     def receive(self) -> list[ControlMessage]:
         """What has come in. Ends the process when the supervisor is gone."""
         self._flush()
+        early, self._early = self._early, []
         try:
-            return self._reader.feed(self._read_some())
+            return early + self._reader.feed(self._read_some())
         except BlockingIOError:
-            return []
+            return early
 
     def send(self, message: ControlMessage) -> None:
         """Send, or keep until the socket takes it."""
@@ -199,6 +204,7 @@ def _serve(plan: Plan, control: ControlEnd, ends: Ends, stage: Stage, load_ms: i
     loop = StageLoop(stage, ends, on_control, report)
     signal.signal(signal.SIGUSR1, dump_to_stderr)
     control.send(Ready(load_ms, loop.wants_ticks))
+    on_control()  # what came together with the plan
     loop.run()
 
 

@@ -129,7 +129,7 @@ class KitRender(Stage):
             if self.steal:
                 self.stolen = message.parts[0]
             picture = replace(message.header, kind=MessageKind.TICK_PICTURE)
-            out.send(picture, [message.parts[0], bytes(message.parts[0]) * 1000])
+            out.send(picture, [*message.parts[:2], bytes(message.parts[0]) * 1000])
 
 
 class KitEncode(Stage):
