@@ -181,9 +181,11 @@ class EventsFeed:
         start = dict(self._positions)
         after = parse_event_id(last_event_id, len(start)) if last_event_id else {}
         if live_id is not None:
+            # A live's events are all in one partition. An id from another one says nothing about
+            # it, so everything that is there is given: rather twice than never.
             own = partition_of(live_id.encode(), len(start))
-            named = set(after) | {own}
-            start = {partition: start[partition] for partition in named}
+            start = {own: start[own]}
+            after = {own: after.get(own, -1)} if after else {}
         subscription = Subscription(self, live_id, start, after, self._queue_events_max)
         members = self._all if live_id is None else self._by_live.setdefault(live_id, set())
         members.add(subscription)

@@ -6,7 +6,7 @@ import random
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 
 import httpx
 import structlog
@@ -47,7 +47,7 @@ class _Server(uvicorn.Server):
     """Leaves signals to us: uvicorn would raise them again once it is done."""
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None]:
         yield
 
 
@@ -110,7 +110,7 @@ def _server(replica: Replica) -> _Server:
 
 
 @contextlib.contextmanager
-def _listen(host: str, port: int) -> Iterator[socket.socket]:
+def _listen(host: str, port: int) -> Generator[socket.socket]:
     """Bound before anything else is opened, so that a taken port is said at once."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -125,7 +125,7 @@ def _listen(host: str, port: int) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def _signals(stop: asyncio.Event) -> Iterator[None]:
+def _signals(stop: asyncio.Event) -> Generator[None]:
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT)
     try:
@@ -142,7 +142,7 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _replica(settings: DispatchSettings) -> AsyncIterator[Replica]:
+async def _replica(settings: DispatchSettings) -> AsyncGenerator[Replica]:
     rng = random.Random(secrets.randbits(128))
     async with contextlib.AsyncExitStack() as stack:
         transport = _transport(settings)

@@ -23,8 +23,8 @@ export class SoundMeter {
   }
 
   listen(stream) {
-    this.stream = stream;
-    if (!this.context || stream.getAudioTracks().length === 0) return;
+    const [track] = stream.getAudioTracks();
+    if (!this.context || !track || this.source?.mediaStream === stream) return;
     this.source?.disconnect();
     this.analyser ??= new AnalyserNode(this.context, { fftSize: 512, smoothingTimeConstant: 0 });
     this.samples ??= new Float32Array(this.analyser.fftSize);

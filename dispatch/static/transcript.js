@@ -24,12 +24,18 @@ export class Transcript {
     const item = document.createElement("li");
     item.className = kind;
     item.textContent = text;
-    // Somebody who scrolled back to read stays there.
-    const follow = this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight < 40;
-    this.list.append(item);
-    while (this.list.children.length > LINES_MAX) this.list.firstElementChild.remove();
-    if (follow) this.list.scrollTop = this.list.scrollHeight;
+    this.following(() => {
+      this.list.append(item);
+      while (this.list.children.length > LINES_MAX) this.list.firstElementChild.remove();
+    });
     return item;
+  }
+
+  // Change the list and keep its end in sight; somebody who scrolled back to read stays there.
+  following(change) {
+    const end = this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight < 40;
+    change();
+    if (end) this.list.scrollTop = this.list.scrollHeight;
   }
 
   // A text was sent; it waits until its segments are spoken.
@@ -43,7 +49,7 @@ export class Transcript {
     entry.item.className = "cut";
     const why = document.createElement("small");
     why.textContent = `Not sent. ${problem.title}`;
-    entry.item.append(why);
+    this.following(() => entry.item.append(why));
     this.pending = this.pending.filter((one) => one !== entry);
   }
 

@@ -8,6 +8,7 @@ import { Player } from "./whep.js";
 const LIVES_EVERY_MS = 4_000;
 const LIVE_EVERY_MS = 5_000;
 const FIGURES_EVERY_MS = 1_000;
+const HEARD_WITHIN_MS = 1_000;
 const $ = (id) => document.getElementById(id);
 const ms = (value) => (value === null ? "–" : `${Math.round(value)} ms`);
 
@@ -66,7 +67,7 @@ class Home {
     where.textContent = one.generation
       ? `${one.generation.worker_id}, epoch ${one.generation.epoch}`
       : "waits for a worker";
-    if (one.state !== "open") where.textContent = one.close_reason || "ended";
+    if (one.state !== "open") where.textContent = words(one.close_reason || "ended");
     link.append(name, state, where);
     item.append(link);
     return item;
@@ -212,7 +213,7 @@ class Watch {
         this.transcript.started(event);
         this.setSpeaking(true);
         if (this.expected === null || event.source_event_id === this.expected) {
-          this.heard("reported");
+          this.reported();
         }
         break;
       case "speak_ended":
@@ -334,9 +335,17 @@ class Watch {
   // -- figures
 
   // Heard by this page where it may listen, else as the worker reported it.
-  heard(how) {
-    if (this.sentAt === null || (how === "reported" && this.meter.waiting)) return;
-    this.sounds.push(performance.now() - this.sentAt);
+  reported() {
+    const [sentAt, at] = [this.sentAt, performance.now()];
+    if (sentAt === null) return;
+    const settle = () => this.sentAt === sentAt && this.heard("reported", at);
+    if (this.meter.waiting) setTimeout(settle, HEARD_WITHIN_MS);
+    else settle();
+  }
+
+  heard(how, at = performance.now()) {
+    if (this.sentAt === null) return;
+    this.sounds.push(at - this.sentAt);
     this.sentAt = null;
     const sorted = [...this.sounds].sort((a, b) => a - b);
     const middle = sorted[Math.floor(sorted.length / 2)];
