@@ -80,6 +80,9 @@ async def start_consumer(consumer: AIOKafkaConsumer, settings: KafkaSettings) ->
     except BaseException:
         await stop_consumer(consumer)
         raise
+    # Its tasks must have begun before they can be ended: one that is cancelled before it began
+    # makes the whole stop look cancelled.
+    await asyncio.sleep(0)
     return consumer
 
 
@@ -102,16 +105,19 @@ async def stop_producer(producer: AIOKafkaProducer) -> None:
 
 async def _stop(what: str, stopping: Coroutine[Any, Any, None], client: Any) -> bool:
     """True when it stopped by itself. Otherwise its connections are closed under it."""
+    task = asyncio.get_running_loop().create_task(stopping)
     try:
+        await asyncio.wait([task], timeout=STOP_TIMEOUT_S)
+    finally:
+        task.cancel()
+    why = "no end" if not task.done() else "cancelled" if task.cancelled() else task.exception()
+    if why is None:
+        return True
+    _log.warning("kafka_stop_forced", what=what, why=repr(why))
+    with suppress(TimeoutError, kafka_errors.KafkaError):
         async with asyncio.timeout(STOP_TIMEOUT_S):
-            await stopping
-    except (TimeoutError, kafka_errors.KafkaError) as error:
-        _log.warning("kafka_stop_forced", what=what, error=repr(error))
-        with suppress(TimeoutError, kafka_errors.KafkaError):
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await client.close()
-        return False
-    return True
+            await client.close()
+    return False
 
 
 def membership(consumer: AIOKafkaConsumer) -> tuple[int, str]:

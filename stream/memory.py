@@ -252,6 +252,7 @@ class MemoryRangeReader:
     def __init__(self, broker: MemoryBroker, topic: str) -> None:
         self._broker = broker
         self._topic = topic
+        self._closed = False
         broker.partition_count(topic)
 
     async def log_range(self, partition: int) -> tuple[int, int]:
@@ -266,7 +267,7 @@ class MemoryRangeReader:
         until_s = loop.time() + timeout_ms / 1000
         await _ask(self._broker)
         log = self._broker.log(self._topic, partition)
-        while True:
+        while not self._closed:
             if not log.start <= from_offset <= log.end:
                 raise OffsetOutOfLog(partition, from_offset, log.start, log.end)
             found = log.read(from_offset, records_max)
@@ -276,9 +277,10 @@ class MemoryRangeReader:
             await self._broker.changed[self._topic].wait(left_s)
             if self._broker.away:
                 raise BrokerAway("the broker is away")
+        return []
 
     async def close(self) -> None:
-        pass
+        self._closed = True
 
 
 class MemoryTailReader:
@@ -288,6 +290,7 @@ class MemoryTailReader:
         self._broker = broker
         self._topic = topic
         self._turn = 0
+        self._closed = False
         self._positions = {
             partition: positions.get(partition, broker.log(topic, partition).end)
             for partition in range(broker.partition_count(topic))
@@ -301,7 +304,7 @@ class MemoryTailReader:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_ms / 1000
         await _ask(self._broker)
-        while True:
+        while not self._closed:
             for partition, position in self._positions.items():
                 log = self._broker.log(self._topic, partition)
                 if not log.start <= position <= log.end:
@@ -320,9 +323,10 @@ class MemoryTailReader:
             await self._broker.changed[self._topic].wait(left_s)
             if self._broker.away:
                 raise BrokerAway("the broker is away")
+        return []
 
     async def close(self) -> None:
-        pass
+        self._closed = True
 
 
 async def _ask(broker: MemoryBroker) -> None:
