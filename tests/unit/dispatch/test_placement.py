@@ -100,9 +100,7 @@ def test_minted_ids_fall_into_the_custody_of_their_worker(count: int, data: st.D
 def test_without_custody_any_id_does() -> None:
     rng = random.Random(1)
     made = {
-        mint_live_id(
-            wall_ms=1, entropy=rng.randbytes, partitions=frozenset(), partition_count=12
-        )
+        mint_live_id(wall_ms=1, entropy=rng.randbytes, partitions=frozenset(), partition_count=12)
         for _ in range(100)
     }
     assert len(made) == 100

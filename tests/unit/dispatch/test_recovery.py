@@ -210,8 +210,7 @@ async def test_a_recovery_is_reported(world: World) -> None:
 
     def found() -> bool:
         return wanted in [
-            (one.kind, one.worker_id, one.epoch, one.data.get("cause"))
-            for one in world.events("a")
+            (one.kind, one.worker_id, one.epoch, one.data.get("cause")) for one in world.events("a")
         ]
 
     await until(found, what="the event of the recovery")
