@@ -70,6 +70,11 @@ class ReadAhead:
         self._blocked = False
 
     @property
+    def last_seq(self) -> int | None:
+        """The highest number that was looked at."""
+        return self._scan_seq
+
+    @property
     def wanted_from(self) -> int | None:
         """From where to read again, None when the main reading brings all there is."""
         if not self.attached:
@@ -100,6 +105,15 @@ class ReadAhead:
         if self._covers and not self._blocked:
             self.kept_to = max(self.kept_to, upto)
             self.holed = self.holed and self.kept_to < self.scanned_to
+
+    def jump(self, offset: int) -> bool:
+        """Nothing below `offset` exists any more; whether that changes anything."""
+        if self.kept_to >= offset:
+            return False
+        self.kept_to = offset
+        self.scanned_to = max(self.scanned_to, offset)
+        self.holed = self.holed and self.kept_to < self.scanned_to
+        return True
 
     def _scan(self, offset: int, record: TextRecord | None, room: bool) -> Look:
         self.scanned_to = offset + 1

@@ -3,7 +3,7 @@
 The decision at a character depends only on the text from the segment's begin to `MARGIN_CHARS`
 behind it, never on how the text arrived. Where that much is not known yet, nothing is decided.
 
-- A sentence ends at `. ! ? …` (with closing quotes) before white space, at 。！？ always, but not at
+- A sentence ends at `. ! ? …` (with closing quotes) before white space, at 。！？ always, not at
   abbreviations, initials, decimals, list numbers, nor at an ellipsis that goes on in lower case.
 - A blank line and the start of a list item end it as well.
 - The first segment of a turn that grows long ends at a clause, as the first sound is waited for.

@@ -1,0 +1,233 @@
+"""Records in this worker's custody whose live is not owned here.
+
+What becomes of each, decided by the store in the transaction that looks at the live:
+
+- nobody will ever release it (the live was never created, or is closed): `dispose_unowned`, then
+  its dead letter, and only then it counts as finished;
+- the live is open and somebody else's, or waits for an owner: it is theirs. Until their cursor has
+  passed it, it keeps the partition's watermark back;
+- it lies below the live's cursor: finished before.
+
+Of one live the records are looked at in order, because a disposal moves the floor past everything
+before it. Lives known to be open elsewhere are not asked about record by record; `revisit` looks
+where their cursors are, and at what they left behind when they were closed.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from controller.counters import Counters
+from controller.dead_letters import DeadLetters
+from controller.limits import ReadingLimits
+from controller.store_calls import StoreCalls
+from ownership.custody import dispose_unowned
+from ownership.kv import Database, Reads
+from ownership.lives import get_live, view_live
+from ownership.model import AlreadyDisposed, BelongsToOpenLive, Disposed, LiveView
+from schemas.bad_record import BadRecord, DeadLetterReason
+from schemas.live_id import decode_key
+from stream.transport import BrokerAway, KafkaRecord, OffsetOutOfLog, RangeReader
+
+LIVES_PER_LOOK = 256
+
+
+@dataclass(slots=True)
+class _Elsewhere:
+    """Known records of a live that others own: none below `first` is unfinished, none above
+    `last` is known."""
+
+    first: int
+    last: int
+
+
+class UnownedBook:
+    """One partition's unowned records, from when its custody began."""
+
+    def __init__(self, partition: int, begun: Iterable[int]) -> None:
+        self.partition = partition
+        self.begun = set(begun)
+        """Offsets whose disposal an earlier custodian began: their dead letters may be missing."""
+        self.waiting: deque[KafkaRecord] = deque()
+        """In offset order."""
+        self.elsewhere: dict[str, _Elsewhere] = {}
+        self.in_hand: int | None = None
+        """The lowest offset that is being looked at."""
+
+    def add(self, records: Sequence[KafkaRecord]) -> None:
+        """Records of the main reading, in order."""
+        self.waiting.extend(records)
+
+    def take_begun(self, records: Sequence[KafkaRecord]) -> Sequence[KafkaRecord]:
+        """The records whose disposal was begun are this book's, whoever owns the live by now."""
+        if not self.begun:
+            return records
+        self.waiting.extend(raw for raw in records if raw.offset in self.begun)
+        return [raw for raw in records if raw.offset not in self.begun]
+
+    def note(self, live_id: str, first: int, last: int) -> None:
+        """Records of this live in [first, last] are somebody else's to finish."""
+        known = self.elsewhere.get(live_id)
+        if known is None:
+            self.elsewhere[live_id] = _Elsewhere(first, last)
+        else:
+            known.first = min(known.first, first)
+            known.last = max(known.last, last)
+
+    @property
+    def low(self) -> int | None:
+        """Everything unowned below it is finished; None: everything that was read."""
+        lows = [one.first for one in self.elsewhere.values()]
+        if self.in_hand is not None:
+            lows.append(self.in_hand)
+        if self.waiting:
+            lows.append(self.waiting[0].offset)
+        return min(lows, default=None)
+
+    def put_back(self, records: Sequence[KafkaRecord]) -> None:
+        """Records that were read again: in their place among those that wait."""
+        merged = sorted((*records, *self.waiting), key=lambda raw: raw.offset)
+        self.waiting = deque(merged)
+
+
+class Unowned:
+    """Works on the books."""
+
+    def __init__(
+        self,
+        db: Database,
+        calls: StoreCalls,
+        letters: DeadLetters,
+        reader: RangeReader,
+        limits: ReadingLimits,
+        counters: Counters,
+    ) -> None:
+        self._db = db
+        self._calls = calls
+        self._letters = letters
+        self._reader = reader
+        self._limits = limits
+        self._counters = counters
+
+    async def work(self, book: UnownedBook) -> None:
+        """Look at everything that waits in this book."""
+        while book.waiting:
+            batch = [
+                book.waiting.popleft()
+                for _ in range(min(len(book.waiting), self._limits.unowned_at_once))
+            ]
+            book.in_hand = batch[0].offset
+            by_key: dict[bytes | None, list[KafkaRecord]] = {}
+            for raw in batch:
+                by_key.setdefault(raw.key, []).append(raw)
+            await asyncio.gather(*(self._work_key(book, mine) for mine in by_key.values()))
+            book.in_hand = None
+
+    async def _work_key(self, book: UnownedBook, records: list[KafkaRecord]) -> None:
+        """The records of one key, in order; their dead letters go together at the end."""
+        letters: list[KafkaRecord] = []
+        try:
+            live_id = decode_key(records[0].key)
+        except BadRecord as error:
+            await self._send(records, error.reason, error.detail)
+            return
+        for raw in records:
+            if live_id in book.elsewhere and raw.offset not in book.begun:
+                book.note(live_id, raw.offset, raw.offset)
+                continue
+            outcome = await self._calls.insist(
+                lambda raw=raw: dispose_unowned(self._db, live_id, raw.partition, raw.offset),
+                "dispose",
+            )
+            match outcome:
+                case Disposed():
+                    letters.append(raw)
+                case BelongsToOpenLive():
+                    book.note(live_id, raw.offset, raw.offset)
+                case AlreadyDisposed():
+                    pass
+                case _:
+                    assert_never(outcome)
+        if letters:
+            await self._send_disposed(book, live_id, letters)
+
+    async def _send_disposed(
+        self, book: UnownedBook, live_id: str, records: list[KafkaRecord]
+    ) -> None:
+        view = await self._calls.insist(lambda: get_live(self._db, live_id), "look")
+        if view is None:
+            reason, detail = DeadLetterReason.UNKNOWN_LIVE, "no live of this id was ever created"
+        elif view.open:
+            reason, detail = DeadLetterReason.LIVE_CLOSED, "it came before this live was created"
+        else:
+            reason = DeadLetterReason.LIVE_CLOSED
+            detail = f"the live was closed: {view.live.close_reason}"
+        await self._send(records, reason, detail)
+        book.begun.difference_update(raw.offset for raw in records)
+
+    async def _send(
+        self, records: list[KafkaRecord], reason: DeadLetterReason, detail: str
+    ) -> None:
+        await asyncio.gather(
+            *(
+                self._letters.send(raw.partition, raw.offset, reason, detail, raw.key, raw.value)
+                for raw in records
+            )
+        )
+
+    # -- lives that others own
+
+    async def revisit(self, book: UnownedBook) -> None:
+        """Forget what their owners finished; take back what closed lives left behind."""
+        names = list(book.elsewhere)
+        for begin in range(0, len(names), LIVES_PER_LOOK):
+            chunk = names[begin : begin + LIVES_PER_LOOK]
+
+            def look(tr: Reads, chunk: list[str] = chunk) -> list[LiveView | None]:
+                return [view_live(tr, name) for name in chunk]
+
+            views = await self._calls.insist(lambda body=look: self._db.read(body), "look")
+            for name, view in zip(chunk, views, strict=True):
+                await self._settle(book, name, view)
+
+    async def _settle(self, book: UnownedBook, live_id: str, view: LiveView | None) -> None:
+        known = book.elsewhere.get(live_id)
+        if known is None:
+            return
+        cursor = None if view is None else view.cursor
+        if cursor is not None:
+            known.first = max(known.first, cursor.next_offset)
+        if known.first > known.last:
+            del book.elsewhere[live_id]
+        elif view is None or not view.open:
+            left = await self._read_left(book.partition, live_id, known)
+            if left is not None:
+                book.put_back(left)
+                del book.elsewhere[live_id]
+
+    async def _read_left(
+        self, partition: int, live_id: str, known: _Elsewhere
+    ) -> list[KafkaRecord] | None:
+        """The records of this live in the known range; None when the log cannot be read now."""
+        key, at = live_id.encode(), known.first
+        last = known.last
+        left: list[KafkaRecord] = []
+        while at <= last:
+            try:
+                records = await self._reader.read(
+                    partition, at, records_max=self._limits.records_max, timeout_ms=0
+                )
+            except OffsetOutOfLog as error:
+                if at >= error.log_start:
+                    return None
+                at = error.log_start
+                continue
+            except BrokerAway:
+                return None
+            if not records:
+                break
+            left += [raw for raw in records if raw.key == key and raw.offset <= last]
+            at = records[-1].offset + 1
+        return left
