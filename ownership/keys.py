@@ -22,7 +22,7 @@ from hashlib import sha256
 
 from ownership.tuple_layer import pack, pack_int, pack_text, unpack
 
-IDEMPOTENCY_KEY_BYTES_MAX = 255
+IDEMPOTENCY_KEY_BYTES_MAX = 200
 
 
 def _space(name: str) -> bytes:

@@ -17,6 +17,8 @@ _BYTES = 0x01
 _TEXT = 0x02
 _INT_ZERO = 0x14
 _INT_BYTES_MAX = 8
+# The bindings write larger ones, this one's successor included, in another form.
+INT_MAX = (1 << 8 * _INT_BYTES_MAX) - 2
 
 
 class BadTuple(ValueError):
@@ -24,7 +26,7 @@ class BadTuple(ValueError):
 
 
 def pack(elements: Iterable[Element]) -> bytes:
-    """The key of a tuple. Raises BadTuple for an integer beyond 8 bytes."""
+    """The key of a tuple. Raises BadTuple for an integer beyond INT_MAX."""
     return b"".join([pack_element(element) for element in elements])
 
 
@@ -50,8 +52,8 @@ def pack_int(number: int) -> bytes:
     if number == 0:
         return b"\x14"
     size = (number.bit_length() + 7) // 8
-    if size > _INT_BYTES_MAX:
-        raise BadTuple(f"{number} does not fit into {_INT_BYTES_MAX} bytes")
+    if not -INT_MAX <= number <= INT_MAX:
+        raise BadTuple(f"{number} is beyond {INT_MAX}")
     if number > 0:
         return bytes((_INT_ZERO + size,)) + number.to_bytes(size, "big")
     # One's complement, so that the larger magnitude sorts first.
