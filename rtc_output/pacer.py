@@ -60,7 +60,7 @@ class PacerSettings:
 class LatenessSummary:
     """How late ticks were sent, in microseconds: percentiles are upper bounds of their bucket.
 
-    `buckets` are (upper bound, count) pairs, not cumulative; the last bound is the largest seen.
+    `buckets` are (upper bound, count) pairs, not cumulative; the last one holds all the rest.
     """
 
     count: int
@@ -104,6 +104,7 @@ class LatenessHistogram:
 
     def summary(self) -> LatenessSummary:
         """A frozen view."""
+        last = max(self.max_us, LATENESS_BOUNDS_US[-1] + 1)
         return LatenessSummary(
             count=sum(self.counts),
             total_us=self.total_us,
@@ -111,7 +112,7 @@ class LatenessHistogram:
             p95_us=self.percentile_us(0.95),
             p99_us=self.percentile_us(0.99),
             max_us=self.max_us,
-            buckets=tuple(zip((*LATENESS_BOUNDS_US, self.max_us), self.counts, strict=True)),
+            buckets=tuple(zip((*LATENESS_BOUNDS_US, last), self.counts, strict=True)),
         )
 
 

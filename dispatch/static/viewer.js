@@ -22,6 +22,12 @@ function asProblem(error) {
   return error instanceof Problem ? error : new Problem("Something went wrong here", String(error));
 }
 
+// An id with a slash would be two steps of a path for whatever stands between us and the service.
+function watchPath(id) {
+  const name = encodeURIComponent(id);
+  return id.includes("/") ? `/?live=${name}` : `/watch/${name}`;
+}
+
 // -- the list of lives and the form
 
 class Home {
@@ -57,7 +63,7 @@ class Home {
   row(one) {
     const item = document.createElement("li");
     const link = document.createElement("a");
-    link.href = `/watch/${encodeURIComponent(one.live_id)}`;
+    link.href = watchPath(one.live_id);
     const name = document.createElement("b");
     name.textContent = one.live_id;
     const state = document.createElement("i");
@@ -89,7 +95,7 @@ class Home {
     try {
       const made = await api.create(body);
       showProblem(null);
-      go(`/watch/${encodeURIComponent(made.live_id)}`);
+      go(watchPath(made.live_id));
     } catch (error) {
       showProblem(asProblem(error));
     } finally {

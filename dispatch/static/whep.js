@@ -5,7 +5,8 @@ import { Problem, request } from "./api.js";
 
 const GATHER_MS = 400;
 const CONNECT_MS = 12_000;
-const STALL_MS = 4_000;
+const STALL_MS = 2_500;
+const LOOK_MS = 500;
 const BACKOFF_MS = [300, 700, 1_500, 3_000, 6_000, 10_000];
 
 class Connection {
@@ -19,6 +20,17 @@ class Connection {
     this.pc.addTransceiver("audio", { direction: "recvonly" });
     this.pc.addTransceiver("video", { direction: "recvonly" });
     this.pc.addEventListener("track", ({ track }) => this.stream.addTrack(track));
+  }
+
+  // A worker that ends a connection says so on the secured transport; ICE would notice much later.
+  onLost(lost) {
+    this.pc.addEventListener("connectionstatechange", () => {
+      if (["failed", "closed"].includes(this.pc.connectionState)) lost();
+    });
+    const transport = this.pc.getReceivers()[0].transport;
+    transport?.addEventListener("statechange", () => {
+      if (["failed", "closed"].includes(transport.state)) lost();
+    });
   }
 
   async open() {
@@ -85,7 +97,7 @@ export class Player {
     this.stopped = false;
     this.lastFrames = 0;
     this.lastFrameAt = 0;
-    this.watcher = setInterval(() => this.look(), 1_000);
+    this.watcher = setInterval(() => this.look(), LOOK_MS);
   }
 
   get pc() {
@@ -101,11 +113,9 @@ export class Player {
     this.next = next;
     if (!this.current) this.onState("Connecting", "wait");
     const deadline = setTimeout(() => this.failed(next), CONNECT_MS);
-    next.pc.addEventListener("connectionstatechange", () => {
-      if (["failed", "closed"].includes(next.pc.connectionState)) this.failed(next);
-    });
     try {
       await next.open();
+      next.onLost(() => this.failed(next));
       await this.firstFrame(next);
       clearTimeout(deadline);
       if (this.next === next) this.swap(next);

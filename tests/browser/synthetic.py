@@ -91,6 +91,7 @@ class SyntheticLive:
         self.keyframes_asked = 0
         self.speech_ticks = 0
         self.spoken_ticks = 0
+        self.last_speech_frame = -1
         self.paused = False
         self.on_sent: Callable[[MediaTick, int], None] = lambda _tick, _now_us: None
         self._encoder = SyntheticEncoder()
@@ -154,6 +155,7 @@ class SyntheticLive:
             self.speech_ticks -= 1
             start = self.spoken_ticks * TICK_SAMPLES
             self.spoken_ticks += 1
+            self.last_speech_frame = self.frame
             at = (start + np.arange(TICK_SAMPLES)) / SAMPLE_RATE_HZ
             samples = (9000 * np.sin(2 * np.pi * TONE_HZ * at)).astype(np.int16)
         video, keyframe, opus = self._encoder.tick(
