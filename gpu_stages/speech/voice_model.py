@@ -21,6 +21,7 @@ from hibari.g2p import G2P
 from hibari.tts import ASSETS, Hibari
 from numpy.typing import NDArray
 
+from gpu_stages.speech.reading import plain, readable
 from gpu_stages.speech.voices import VoiceFile, check_model
 
 DURATION_OUTPUT: Final = "/Clip_output_0"
@@ -74,8 +75,22 @@ class VoiceModel:
 
     def phonemes(self, text: str) -> list[str]:
         """The phonemes of each sentence; the list is empty when there is nothing to say."""
-        sentences: list[str] = Hibari.split_sentences(text)
-        return [found for sentence in sentences if (found := str(self._lexicon(sentence)))]
+        sentences: list[str] = Hibari.split_sentences(readable(text))
+        return [found for sentence in sentences if (found := self._read(sentence))]
+
+    def _read(self, sentence: str) -> str:
+        try:
+            return str(self._lexicon(sentence))
+        except (
+            LookupError,
+            ValueError,
+            TypeError,
+            ArithmeticError,
+            AttributeError,
+            RecursionError,
+        ):
+            # The reader trips over rare figures and signs; a plainer reading beats silence.
+            return str(self._lexicon(plain(sentence)))
 
     def speak(self, phonemes: str, speed: float, seed: int) -> RawVoice:
         """Samples of one piece. The same arguments give the same samples.
