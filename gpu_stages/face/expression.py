@@ -2,7 +2,7 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d
+
 
 from gpu_stages.face.bake import HEAD_CANVAS, blurred
 from gpu_stages.face.looks import Look
@@ -71,4 +71,4 @@ def fields(look: Look, device: torch.device) -> Tensor:
     return torch.stack([torch.stack(made[name]) for name in EXPRESSIONS])
 
 
-__all__ = ["GRID_H", "GRID_W", "avg_pool2d", "depth_grid", "fields", "grid_axes"]
+__all__ = ["GRID_H", "GRID_W", "depth_grid", "fields", "grid_axes"]

@@ -1,4 +1,4 @@
-"""The looks that a live can be given by name (`LiveOptions.look`): colours, hair, clothes, features.
+"""The looks that a live can be given by name (`LiveOptions.look`).
 
 Lengths are in model units: the frame's shorter half is `VIEW_HALF` of them, x goes to the picture's
 right, y up; the origin lies between nose and eyes. Colours are sRGB.
@@ -76,6 +76,7 @@ class Look:
     hair_color: str
     hair_shine: str
     brow: str
+    lash: str
     iris: str
     cloth: str
     cloth_second: str
@@ -97,6 +98,7 @@ LOOKS: Final = (
         hair_color="#5a3827",
         hair_shine="#c08a5e",
         brow="#4a2e22",
+        lash="#2a1a13",
         iris="#5b7f6a",
         cloth="#3d6f7a",
         cloth_second="#335f69",
@@ -113,6 +115,7 @@ LOOKS: Final = (
         hair_color="#231a18",
         hair_shine="#6b5348",
         brow="#1c1412",
+        lash="#120c0a",
         iris="#4a2d1c",
         cloth="#27324f",
         cloth_second="#f1ede6",
@@ -140,6 +143,7 @@ LOOKS: Final = (
         hair_color="#a4452a",
         hair_shine="#ffb27a",
         brow="#7d3a26",
+        lash="#3a1c18",
         iris="#3f78a8",
         cloth="#efe4d6",
         cloth_second="#e2d3c2",

@@ -1,4 +1,4 @@
-"""The solids of a person: skull with its features, neck, hair, clothes. Model units, see `looks`."""
+"""The solids of a person: skull, neck, hair, clothes, in the model units of `looks`."""
 
 import torch
 from torch import Tensor

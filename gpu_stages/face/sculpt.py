@@ -58,7 +58,7 @@ def smooth_overlap(a: Tensor, b: Tensor, k: float) -> Tensor:
 
 
 def ring(x: Tensor, y: Tensor, z: Tensor, at: Vec, radius: Vec, thick: float) -> Tensor:
-    """A level ring with half axes `radius[0]` (x) and `radius[2]` (z), tilted by y -= radius[1]*z."""
+    """A ring round y: half axes `radius[0]` in x and `radius[2]` in z, its slope `radius[1]`."""
     px, pz = (x - at[0]) / radius[0], (z - at[2]) / radius[2]
     away = (torch.sqrt(px * px + pz * pz) - 1.0) * min(radius[0], radius[2])
     up = y - at[1] + radius[1] * (z - at[2])

@@ -42,11 +42,11 @@ def frame_of(width_px: int, height_px: int) -> Frame:
     below = min(spare * 0.5, 0.30 * scale)
     y0 = height_px - below - VIEW_HALF * scale
     if short <= 320:
-        texels, step = 8, 4
+        texels, step = 4, 4
     elif short <= 640:
         texels, step = 4, 8
     else:
-        texels, step = 4, 16
+        texels, step = 2, 16
     return Frame(width_px, height_px, scale, width_px / 2.0, y0, texels, step)
 
 
@@ -57,8 +57,9 @@ class Sheet:
     luma: Tensor
     u: Tensor
     v: Tensor
-    alpha: Tensor
-    alpha_half: Tensor
+    clear: Tensor
+    """ALPHA_ONE less the coverage."""
+    clear_half: Tensor
     bare: Tensor
     canvas: Canvas
     half: Canvas
@@ -111,8 +112,8 @@ def head_sheet(baked: Baked, frame: Frame) -> Sheet:
         luma=_bytes(fine[0]),
         u=_bytes(rough[0]),
         v=_bytes(rough[1]),
-        alpha=_bytes(fine[1].clamp(0.0, 1.0) * ALPHA_ONE),
-        alpha_half=_bytes(rough[2].clamp(0.0, 1.0) * ALPHA_ONE),
+        clear=_bytes((1.0 - fine[1].clamp(0.0, 1.0)) * ALPHA_ONE),
+        clear_half=_bytes((1.0 - rough[2].clamp(0.0, 1.0)) * ALPHA_ONE),
         bare=_bytes(fine[2].clamp(0.0, 1.0) * 255.0),
         canvas=full,
         half=half,

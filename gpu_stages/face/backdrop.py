@@ -1,0 +1,103 @@
+"""The layer behind the head: it follows the head's pose softly, and breathes."""
+
+import torch
+from torch import Tensor
+
+from gpu_stages.face.pose import Pose
+from gpu_stages.face.textures import MARGIN, Frame, Sheet
+from gpu_stages.face.warp import Nodes, Spread
+
+_TOP = 0.40  # model units: nothing of this layer that shows moves above
+_LEAN_X, _LEAN_Y = 0.30, 0.20  # the share of the head's shift that the shoulders take part in
+
+
+def _ramp(t: Tensor) -> Tensor:
+    t = t.clamp(0.0, 1.0)
+    return t * t * (3.0 - 2.0 * t)
+
+
+class Backdrop:
+    """The back layer of one frame size; draws the whole frame."""
+
+    def __init__(self, frame: Frame, device: torch.device) -> None:
+        self._frame = frame
+        w, h = frame.width_px, frame.height_px
+        self._top = max(0, int(frame.y0_px - _TOP * frame.scale)) // 4 * 4
+        nodes = Nodes(w, h - self._top, frame.step, device)
+        self._full, self._half = Spread(nodes, 1, device), Spread(nodes, 2, device)
+        x = (nodes.x_px - frame.x0_px) / frame.scale
+        y = (frame.y0_px - self._top - nodes.y_px) / frame.scale
+        x, y = x.expand(y.shape[0], x.shape[1]), y.expand(y.shape[0], x.shape[1])
+        density = frame.scale * frame.texels
+        edge_x = frame.x0_px / frame.scale + MARGIN
+        edge_y = frame.y0_px / frame.scale + MARGIN
+        self._rest = torch.stack([(x + edge_x) * density, (edge_y - y) * density])
+        fade = _ramp((_TOP - y) / 0.30)
+        follow = fade * _ramp((y + 0.78) / 0.38) * _ramp((0.85 - x.abs()) / 0.30) * density
+        lean = fade * _ramp((1.0 - x.abs()) / 0.35) * density
+        breath = _ramp((-0.42 - y) / 0.36) * density
+        none = torch.zeros_like(x)
+        self._basis = torch.stack(
+            [
+                torch.stack([-follow, none]),
+                torch.stack([none, follow]),
+                torch.stack([-lean, none]),
+                torch.stack([none, lean]),
+                torch.stack([-follow * (y + 0.6), -follow * x]),
+                torch.stack([none, breath]),
+            ]
+        )
+        self._limits = (
+            density * (w / frame.scale + 2 * MARGIN) // 1 - 2,
+            density * (h / frame.scale + 2 * MARGIN) // 1 - 2,
+        )
+
+    def _flow(self, pose: Pose) -> Tensor:
+        strengths = (
+            pose.shift_x * (1.0 - _LEAN_X) + 0.06 * pose.yaw + 0.10 * pose.roll,
+            pose.shift_y * (1.0 - _LEAN_Y) - 0.025 * abs(pose.pitch),
+            pose.shift_x * _LEAN_X,
+            pose.shift_y * _LEAN_Y,
+            pose.roll * 0.7,
+            pose.breath * 0.016,
+        )
+        flow = self._rest
+        for basis, strength in zip(self._basis.unbind(0), strengths, strict=True):
+            flow = torch.add(flow, basis, alpha=strength)
+        flow[0].clamp_(0.0, self._limits[0])
+        flow[1].clamp_(0.0, self._limits[1])
+        return flow
+
+    def still(self, sheet: Sheet) -> Tensor:
+        """A whole frame at rest, uint8 [height * width * 3/2]."""
+        w, h = self._frame.width_px, self._frame.height_px
+        out = torch.zeros(w * h * 3 // 2, dtype=torch.uint8, device=sheet.luma.device)
+        density = self._frame.scale * self._frame.texels
+        margin = MARGIN * density
+        tx = (torch.arange(w) + 0.5) * self._frame.texels + margin
+        ty = (torch.arange(h) + 0.5) * self._frame.texels + margin
+        index = (ty.int()[:, None] * sheet.canvas.width_px + tx.int()[None]).flatten()
+        index = index.to(sheet.luma.device)
+        out[: w * h] = sheet.luma.index_select(0, index)
+        tx = (torch.arange(w // 2) + 0.5) * self._frame.texels + margin / 2
+        ty = (torch.arange(h // 2) + 0.5) * self._frame.texels + margin / 2
+        index = (ty.int()[:, None] * sheet.half.width_px + tx.int()[None]).flatten()
+        index = index.to(sheet.luma.device)
+        chroma = out[w * h :].view(2, -1)
+        chroma[0] = sheet.u.index_select(0, index)
+        chroma[1] = sheet.v.index_select(0, index)
+        return out
+
+    def draw(self, out: Tensor, pose: Pose, sheet: Sheet, still: Tensor) -> None:
+        """Fill `out`, uint8 [height * width * 3/2]; `still` is `self.still(sheet)`."""
+        w, h, top = self._frame.width_px, self._frame.height_px, self._top
+        flow = self._flow(pose)
+        split = top * w
+        out[:split].copy_(still[:split])
+        index = self._full.index(flow, sheet.canvas.width_px)
+        torch.index_select(sheet.luma, 0, index, out=out[split : w * h])
+        index = self._half.index(flow, sheet.half.width_px)
+        chroma, still_chroma = out[w * h :].view(2, -1), still[w * h :].view(2, -1)
+        chroma[:, : split // 4].copy_(still_chroma[:, : split // 4])
+        torch.index_select(sheet.u, 0, index, out=chroma[0, split // 4 :])
+        torch.index_select(sheet.v, 0, index, out=chroma[1, split // 4 :])

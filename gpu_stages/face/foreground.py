@@ -1,0 +1,328 @@
+"""The head's layer of one frame size: warped by pose and expression, with its features drawn."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import grid_sample, interpolate
+
+from gpu_stages.face import eyes, mouth
+from gpu_stages.face.bake import HEAD_CANVAS, Baked, bake
+from gpu_stages.face.expression import depth_grid, fields
+from gpu_stages.face.looks import Look
+from gpu_stages.face.paint import Patches
+from gpu_stages.face.pose import Pose, expression_of, pose_of
+from gpu_stages.face.textures import ALPHA_ONE, Frame, Sheet
+from gpu_stages.face.warp import Nodes, Spread
+
+_C = HEAD_CANVAS
+_GAIN_X, _GAIN_Y = 2.0 * _C.density / _C.width_px, -2.0 * _C.density / _C.height_px
+_OFF_X, _OFF_Y = -1.0 - _C.left * _GAIN_X, -1.0 - _C.top * _GAIN_Y
+_MIDDLE_Y = _C.top - _C.height_px / _C.density / 2.0
+
+
+class Person:
+    """What every size of a look shares."""
+
+    def __init__(self, look: Look, device: torch.device) -> None:
+        self.look = look
+        self.baked: Baked = bake(look, device)
+        self.depth = depth_grid(self.baked.depth, self.baked.head[3])
+        self.fields = fields(look, device)
+        self.eyes = eyes.eye_look(look)
+        self.mouth = mouth.mouth_look(look)
+        self.hidden = _hides_features(look, self.baked.bare)
+
+
+def _hides_features(look: Look, bare: Tensor) -> bool:
+    """Whether hair or glasses lie over the eyes or the brows."""
+    f = look.features
+    left = int((f.eye_x - 0.16 - _C.left) * _C.density)
+    right = int((f.eye_x + 0.16 - _C.left) * _C.density)
+    top = int((_C.top - f.brow_y - 0.08) * _C.density)
+    bottom = int((_C.top - f.eye_y + 0.09) * _C.density)
+    region = bare[top:bottom, left:right]
+    return bool((torch.minimum(region, bare.flip(1)[top:bottom, left:right]) < 0.98).any())
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One live in a batch: its cleaned vector, its pose, its look's parts."""
+
+    vector: list[float]
+    pose: Pose
+    person: Person
+    sheet: Sheet
+
+    @staticmethod
+    def of(vector: list[float], person: Person, sheet: Sheet) -> "Item":
+        """Find the pose."""
+        return Item(vector, pose_of(vector), person, sheet)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of patch: its size in pixels and its counts for `Patches`."""
+
+    width: int
+    height: int
+    bases: int
+    pairs: int
+    singles: int
+
+
+def _ceil_to(value: float, unit: int) -> int:
+    return math.ceil(value / unit) * unit
+
+
+class Foreground:
+    """Keeps the scratch of its size, so it is not for two threads."""
+
+    def __init__(self, frame: Frame, device: torch.device) -> None:
+        self._frame, self._device = frame, device
+        s, step = frame.scale, frame.step
+        self.width = min(_ceil_to(1.20 * s, 16), frame.width_px // step * step)
+        self.height = min(_ceil_to(1.46 * s, 2 * step), frame.height_px // step * step)
+        self._nodes = Nodes(self.width, self.height, step, device)
+        self._full, self._half = Spread(self._nodes, 1, device), Spread(self._nodes, 2, device)
+        self._eye = self._kind(0.36, 0.33, eyes.BASES, eyes.PAIRS, eyes.SINGLES)
+        self._mouth = self._kind(0.48, 0.40, mouth.BASES, mouth.PAIRS, mouth.SINGLES)
+        self._patches: dict[tuple[bool, int], Patches] = {}
+        shape = (self.height, self.width)
+        self._wide = [torch.empty(shape, dtype=torch.int16, device=device) for _ in range(2)]
+        shape = (2, self.height // 2, self.width // 2)
+        self._wide_half = [torch.empty(shape, dtype=torch.int16, device=device) for _ in range(2)]
+
+    def _kind(self, width: float, height: float, bases: int, pairs: int, singles: int) -> _Kind:
+        unit, scale = 2 * self._frame.step, self._frame.scale
+        return _Kind(
+            min(_ceil_to(width * scale, unit), self.width // unit * unit),
+            min(_ceil_to(height * scale, unit), self.height // unit * unit),
+            bases, pairs, singles,
+        )  # fmt: skip
+
+    def draw(self, items: Sequence[Item], out: Tensor) -> None:
+        """Lay the heads over `out`, uint8 [n, height * width * 3/2]."""
+        n, bw, bh = len(items), self.width, self.height
+        u8 = {"dtype": torch.uint8, "device": self._device}
+        luma = torch.empty(n, bh, bw, **u8)
+        clear = torch.empty(n, bh, bw, **u8)
+        chroma = torch.empty(n, 2, bh // 2, bw // 2, **u8)
+        clear_half = torch.empty(n, bh // 2, bw // 2, **u8)
+        places = [self._place(item.pose) for item in items]
+        skull, skin = self._flows(items, places)
+        spots = self._spots(items, places)
+        hidden = any(item.person.hidden for item in items)
+        bare = self._bare(n) if hidden else None
+        for i, item in enumerate(items):
+            sheet = item.sheet
+            index = self._full.index(skin[i], sheet.canvas.width_px)
+            torch.index_select(sheet.luma, 0, index, out=luma[i].view(-1))
+            torch.index_select(sheet.clear, 0, index, out=clear[i].view(-1))
+            if bare is not None:
+                whole = index.view(bh, bw)
+                for k in (2 * i, 2 * i + 1):
+                    x, y = spots[k]
+                    part = whole[y : y + self._eye.height, x : x + self._eye.width].reshape(-1)
+                    bare[k].view(-1).copy_(sheet.bare.index_select(0, part)).mul_(1.0 / 255.0)
+            index = self._half.index(skin[i], sheet.half.width_px)
+            torch.index_select(sheet.u, 0, index, out=chroma[i, 0].view(-1))
+            torch.index_select(sheet.v, 0, index, out=chroma[i, 1].view(-1))
+            torch.index_select(sheet.clear_half, 0, index, out=clear_half[i].view(-1))
+        self._draw_eyes(items, skull, spots[: 2 * n], luma, chroma, bare)
+        self._draw_mouths(items, skull, spots[2 * n :], luma, chroma)
+        w, h = self._frame.width_px, self._frame.height_px
+        for i, (ox, oy) in enumerate(places):
+            below = out[i, : w * h].view(h, w)[oy : oy + bh, ox : ox + bw]
+            _over(below, luma[i], clear[i], self._wide)
+            below = out[i, w * h :].view(2, h // 2, w // 2)
+            below = below[:, oy // 2 : (oy + bh) // 2, ox // 2 : (ox + bw) // 2]
+            _over(below, chroma[i], clear_half[i], self._wide_half)
+
+    def _bare(self, n: int) -> Tensor:
+        return torch.empty(2 * n, self._eye.height, self._eye.width, device=self._device)
+
+    def _place(self, pose: Pose) -> tuple[int, int]:
+        """The layer's left and top pixel for this pose: even, inside the frame."""
+        f = self._frame
+        x, y = pose.project(0.0, _MIDDLE_Y, 0.1)
+        ox = round((f.x0_px + x * f.scale - self.width / 2) / 2) * 2
+        oy = round((f.y0_px - y * f.scale - self.height / 2) / 2) * 2
+        return (
+            min(max(ox, 0), (f.width_px - self.width) // 2 * 2),
+            min(max(oy, 0), (f.height_px - self.height) // 2 * 2),
+        )
+
+    def _spots(
+        self, items: Sequence[Item], places: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Left and top, in the layer, of the patches: two eyes per item, then the mouths."""
+        spots: list[tuple[int, int]] = []
+        for item, place in zip(items, places, strict=True):
+            for right in (False, True):
+                at = eyes.eye_place(item.person.look, right)
+                spots.append(self._spot(item.pose, at, place, self._eye))
+        for item, place in zip(items, places, strict=True):
+            at = mouth.mouth_place(item.person.look)
+            spots.append(self._spot(item.pose, at, place, self._mouth))
+        return spots
+
+    def _spot(
+        self, pose: Pose, at: tuple[float, float, float], place: tuple[int, int], kind: _Kind
+    ) -> tuple[int, int]:
+        f = self._frame
+        x, y = pose.project(*at)
+        px = f.x0_px + x * f.scale - place[0] - kind.width / 2
+        py = f.y0_px - y * f.scale - place[1] - kind.height / 2
+        return (
+            min(max(round(px / f.step) * f.step, 0), self.width - kind.width),
+            min(max(round(py / f.step) * f.step, 0), self.height - kind.height),
+        )
+
+    def _flows(
+        self, items: Sequence[Item], places: Sequence[tuple[int, int]]
+    ) -> tuple[Tensor, Tensor]:
+        """At the nodes: model coordinates on the rigid skull, and the skin's texels.
+
+        Both [n, 2, nodes_h + 2, nodes_w + 2].
+        """
+        f, nodes = self._frame, self._nodes
+        rows: list[list[float]] = []
+        for item, (ox, oy) in zip(items, places, strict=True):
+            ax, bx, cx, zx, ay, by, cy, zy = item.pose.inverse()
+            x0, y0, px = (ox - f.x0_px) / f.scale, (f.y0_px - oy) / f.scale, 1.0 / f.scale
+            rows.append(
+                [ax * px, -bx * px, ax * x0 + bx * y0 + cx, zx]
+                + [ay * px, -by * px, ay * x0 + by * y0 + cy, zy]
+            )
+        s = torch.tensor(rows, device=self._device).t()[:, :, None, None]
+        ax, bx, cx, zx, ay, by, cy, zy = s.unbind(0)
+        flat_x = nodes.x_px * ax + (nodes.y_px * bx + cx)
+        flat_y = nodes.x_px * ay + (nodes.y_px * by + cy)
+        depth = torch.stack([item.person.depth for item in items])[:, None]
+        mx, my = flat_x + zx * 0.2, flat_y + zy * 0.2
+        for _ in range(3):
+            grid = torch.stack([mx * _GAIN_X + _OFF_X, my * _GAIN_Y + _OFF_Y], -1)
+            z = grid_sample(depth, grid, padding_mode="border", align_corners=False)[:, 0]
+            mx, my = torch.addcmul(flat_x, zx, z), torch.addcmul(flat_y, zy, z)
+        grid = torch.stack([mx * _GAIN_X + _OFF_X, my * _GAIN_Y + _OFF_Y], -1)
+        moves = torch.stack([_expression(item, self._device) for item in items])
+        move = grid_sample(moves, grid, padding_mode="border", align_corners=False)
+        k = f.scale * f.texels
+        tx = ((mx - move[:, 0]) * k - _C.left * k).clamp_(0.0, _C.width_px / _C.density * k - 2.0)
+        ty = ((move[:, 1] - my) * k + _C.top * k).clamp_(0.0, _C.height_px / _C.density * k - 2.0)
+        return torch.stack([mx, my], 1), torch.stack([tx, ty], 1)
+
+    def _kind_patches(self, is_mouth: bool, n: int) -> Patches:
+        key = (is_mouth, n)
+        if key not in self._patches:
+            k = self._mouth if is_mouth else self._eye
+            self._patches[key] = Patches(
+                n, k.width, k.height, k.bases, k.pairs, k.singles, self._device
+            )
+        return self._patches[key]
+
+    def _fill(
+        self, patches: Patches, skull: Tensor, spots: Sequence[tuple[int, int]],
+        per_item: int, scales: list[list[float]],
+    ) -> None:  # fmt: skip
+        """Bases 1 and 2 from the skull's coordinates: `scales` holds gain and offset of both."""
+        step = self._frame.step
+        w, h = patches.width // step, patches.height // step
+        nodes = torch.stack(
+            [
+                skull[k // per_item, :, y // step + 1 : y // step + 1 + h,
+                      x // step + 1 : x // step + 1 + w]
+                for k, (x, y) in enumerate(spots)
+            ]
+        )  # fmt: skip
+        s = torch.tensor(scales, device=self._device).view(-1, 2, 2, 1, 1)
+        nodes = torch.addcmul(s[:, 1], nodes, s[:, 0])
+        size = (patches.height, patches.width)
+        patches.bases[:, 1:3] = interpolate(nodes, size, mode="bilinear", align_corners=False)
+
+    def _draw_eyes(
+        self, items: Sequence[Item], skull: Tensor, spots: Sequence[tuple[int, int]],
+        luma: Tensor, chroma: Tensor, bare: Tensor | None,
+    ) -> None:  # fmt: skip
+        n, sharp = 2 * len(items), self._frame.scale
+        patches = self._kind_patches(False, n)
+        rows: list[Sequence[Sequence[float]]] = []
+        tones: list[list[float]] = []
+        scales: list[list[float]] = []
+        for item in items:
+            look, f = item.person.look, item.person.look.features
+            for right in (False, True):
+                form, tone = eyes.eye_forms(item.vector, look, item.person.eyes, right, sharp)
+                rows.append(form)
+                tones.append(tone)
+                side = -1.0 if right else 1.0
+                scales.append(
+                    [side / f.eye_half_width, 1.0, -f.eye_x / f.eye_half_width, -f.eye_y]
+                )
+        self._fill(patches, skull, spots, 2, scales)
+        lumas, chromas = self._cut(luma, chroma, spots, self._eye, 2)
+        patches.begin(lumas)
+        colors = [item.person.eyes.colors for item in items for _ in range(2)]
+        eyes.draw_eyes(patches, *self._numbers(rows, tones, colors), bare)
+        patches.end(lumas, chromas)
+
+    def _draw_mouths(
+        self, items: Sequence[Item], skull: Tensor, spots: Sequence[tuple[int, int]],
+        luma: Tensor, chroma: Tensor,
+    ) -> None:  # fmt: skip
+        patches = self._kind_patches(True, len(items))
+        rows: list[Sequence[Sequence[float]]] = []
+        tones: list[list[float]] = []
+        scales: list[list[float]] = []
+        for item in items:
+            look = item.person.look
+            lips = mouth.lips_of(item.vector, look)
+            form, tone = mouth.mouth_forms(lips, look, item.person.mouth, self._frame.scale)
+            rows.append(form)
+            tones.append(tone)
+            scales.append([1.0 / lips.half, 1.0, 0.0, -lips.middle])
+        self._fill(patches, skull, spots, 1, scales)
+        lumas, chromas = self._cut(luma, chroma, spots, self._mouth, 1)
+        patches.begin(lumas)
+        colors = [item.person.mouth.colors for item in items]
+        mouth.draw_mouth(patches, *self._numbers(rows, tones, colors))
+        patches.end(lumas, chromas)
+
+    def _numbers(
+        self, rows: object, tones: list[list[float]], colors: object
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        device = self._device
+        shades = torch.tensor(tones, device=device).t()[:, :, None, None].contiguous()
+        tints = torch.tensor(colors, device=device).transpose(0, 1)[:, :, :, None, None]
+        return torch.tensor(rows, device=device), shades, tints.contiguous()
+
+    def _cut(
+        self, luma: Tensor, chroma: Tensor, spots: Sequence[tuple[int, int]], kind: _Kind,
+        per_item: int,
+    ) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
+        w, h = kind.width, kind.height
+        lumas = [luma[k // per_item, y : y + h, x : x + w] for k, (x, y) in enumerate(spots)]
+        chromas = [
+            chroma[k // per_item, :, y // 2 : (y + h) // 2, x // 2 : (x + w) // 2]
+            for k, (x, y) in enumerate(spots)
+        ]
+        return lumas, chromas
+
+
+def _expression(item: Item, device: torch.device) -> Tensor:
+    """The skin's displacement [2, GRID_H, GRID_W] of one item."""
+    basis = item.person.fields
+    strengths = torch.tensor([expression_of(item.vector)], device=device)
+    return torch.mm(strengths, basis.view(basis.shape[0], -1)).view(basis.shape[1:])
+
+
+def _over(below: Tensor, above: Tensor, clear: Tensor, scratch: Sequence[Tensor]) -> None:
+    """Lay premultiplied `above` over `below`, in place; uint8, `clear` 0..ALPHA_ONE."""
+    mixed, share = scratch
+    mixed.copy_(below)
+    share.copy_(clear)
+    mixed.mul_(share).add_(ALPHA_ONE // 2).bitwise_right_shift_(7)
+    below.copy_(mixed.add_(above))

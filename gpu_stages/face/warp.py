@@ -1,0 +1,63 @@
+"""Where every pixel of a layer comes from: a few nodes are computed, the pixels between follow.
+
+Flows are float32 [2, nodes_h + 2, nodes_w + 2]: x and y of the source, in texels, at nodes one step
+apart with one ring of nodes beyond the rectangle. `Spread` fills in the pixels bilinearly and makes
+indexes into a flat texture of them. Per item, so that no result depends on the rest of a batch.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+class Nodes:
+    """A rectangle of `width` x `height` pixels with a node every `step` pixels, and a ring more."""
+
+    def __init__(self, width: int, height: int, step: int, device: torch.device) -> None:
+        self.width, self.height, self.step = width, height, step
+        self.count_w, self.count_h = -(-width // step), -(-height // step)
+        self.x_px = (torch.arange(-1, self.count_w + 1, device=device) + 0.5)[None] * step
+        self.y_px = (torch.arange(-1, self.count_h + 1, device=device) + 0.5)[:, None] * step
+
+
+class Spread:
+    """Turns flows over `nodes` into texture indexes of its pixels, or of blocks of `by` x `by`.
+
+    With `by` 2 the texture is the one of half the density, for chroma. Keeps its scratch: what `index` returns is valid until the next call.
+    """
+
+    def __init__(self, nodes: Nodes, by: int, device: torch.device) -> None:
+        self.width, self.height = nodes.width // by, nodes.height // by
+        self._rows = nodes.step // by
+        self._count_h = nodes.count_h
+        at = (torch.arange(self.width) + 0.5) * by / nodes.step + 0.5
+        left = at.floor().long()
+        across = torch.zeros(nodes.count_w + 2, self.width)
+        across[left, torch.arange(self.width)] = 1.0 - (at - left)
+        across[left + 1, torch.arange(self.width)] = at - left
+        self._across = (across / by).to(device)
+        self._down = [
+            (math.floor(p), p - math.floor(p))
+            for p in ((k + 0.5) * by / nodes.step + 0.5 for k in range(self._rows))
+        ]
+        tall = nodes.count_h * self._rows
+        self._mid = torch.empty(2, nodes.count_h + 2, self.width, device=device)
+        self._flow = torch.empty(2, nodes.count_h, self._rows, self.width, device=device)
+        self._at = torch.empty(2, tall * self.width, dtype=torch.int32, device=device)
+        self._index = torch.empty(tall * self.width, dtype=torch.int32, device=device)
+
+    def index(self, flow: Tensor, stride: int) -> Tensor:
+        """int32 [height * width]: the index of each pixel's texel in a texture `stride` wide."""
+        torch.matmul(flow, self._across, out=self._mid)
+        n = self._count_h
+        for k, (row, share) in enumerate(self._down):
+            torch.lerp(
+                self._mid[:, row : row + n],
+                self._mid[:, row + 1 : row + 1 + n],
+                share,
+                out=self._flow[:, :, k],
+            )
+        self._at.copy_(self._flow.view(2, -1))
+        torch.add(self._at[0], self._at[1], alpha=stride, out=self._index)
+        return self._index[: self.height * self.width]
