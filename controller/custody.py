@@ -1,8 +1,8 @@
 """Custody: this worker's share of the consumer group, and what goes with it.
 
 Custody is soft. It says who looks after records of lives that nobody here owns, and who commits
-the group's offset for `kafka-consumer-groups` to show. It is never authority: records of owned lives are
-released by the generation alone, wherever they were read.
+the group's offset for `kafka-consumer-groups` to show. It is never authority: records of owned
+lives are released by the generation alone, wherever they were read.
 
 After every change of the assignment each partition begins again where the store says, not where the
 group says: an expelled member may have committed anything. The watermark goes up when everything

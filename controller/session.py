@@ -7,7 +7,6 @@ out are handled right after them, in order.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol, assert_never
@@ -87,7 +86,6 @@ class Session:
         self,
         live_id: str,
         generation: Generation,
-        claim_id: str,
         host: SessionHost,
         parts: SessionParts,
     ) -> None:
@@ -106,7 +104,6 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._refused_permit: do.Feed | None = None
-        self.post(ev.Started(claim_id))
 
     # -- events in
 
@@ -339,6 +336,3 @@ class Session:
 def _seed(live_id: str) -> int:
     """u64: a live without a seed of its own looks and moves the same on every owner."""
     return int.from_bytes(blake2b(live_id.encode(), digest_size=8).digest(), "little")
-
-
-SessionMaker = Callable[[str, Generation], Session]
