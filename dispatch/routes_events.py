@@ -40,6 +40,7 @@ _REFUSALS = (K.BAD_EVENT_ID, K.BAD_LIVE_ID, K.TOO_MANY_STREAMS, K.BROKER_AWAY, K
 @router.get(
     "/v1/lives/{live_id}/events",
     summary="Follow one live",
+    status_code=200,
     response_class=EventStream,
     responses=_STREAM | documented(K.UNKNOWN_LIVE, K.STORE_AWAY, *_REFUSALS),
 )
@@ -58,6 +59,7 @@ async def live_events(
 @router.get(
     "/v1/events",
     summary="Follow every live",
+    status_code=200,
     response_class=EventStream,
     responses=_STREAM | documented(*_REFUSALS),
 )

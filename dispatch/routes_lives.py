@@ -2,7 +2,7 @@
 
 from typing import Annotated, assert_never
 
-from fastapi import APIRouter, Body, Header, Query, Response
+from fastapi import APIRouter, Body, Header, Query, Request, Response
 
 from dispatch.lives import NoCapacity, Opened, Opening
 from dispatch.models import (
@@ -53,6 +53,7 @@ router = APIRouter(tags=["lives"])
 )  # fmt: skip
 async def create_live(
     replica: ReplicaDep,
+    request: Request,
     response: Response,
     body: Annotated[CreateLiveIn | None, Body()] = None,
     idempotency_key: Annotated[
@@ -65,11 +66,13 @@ async def create_live(
     Without an id the service chooses one. With an `Idempotency-Key` the request may be repeated on
     any replica, also when the first answer never came: it creates one live.
     """
+    del idempotency_key  # declared for the description
     body = body or CreateLiveIn()
     opening = Opening(
         options=body.options.options(),
         live_id=_checked(body.live_id) if body.live_id is not None else None,
-        idempotency_key=_checked_key(replica, idempotency_key),
+        # From the head itself: an empty key must not pass for none.
+        idempotency_key=_checked_key(replica, request.headers.get("idempotency-key")),
     )
     outcome = await replica.service.lives.create(opening)
     match outcome:

@@ -14,6 +14,7 @@ from dispatch.routes_lives import unknown_worker
 from ownership.model import AlreadyDead, StateSet, UnknownWorker
 
 K = ProblemKind
+WORKER_ID_BYTES_MAX = 256
 
 router = APIRouter()
 
@@ -44,6 +45,8 @@ async def drain(
     """Admits nothing more to the worker and moves its lives away. May be repeated, and undone."""
     draining = (body or DrainIn()).draining
     worker_id = unquote(worker_id)
+    if len(worker_id.encode()) > WORKER_ID_BYTES_MAX:
+        raise unknown_worker(worker_id[:WORKER_ID_BYTES_MAX])
     match await replica.service.lives.drain(worker_id, draining=draining):
         case StateSet():
             return DrainOut(worker_id=worker_id, state="draining" if draining else "ready")
