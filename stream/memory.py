@@ -6,7 +6,8 @@ so that a task reading from memory does not hold the loop.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
 from schemas.partition import partition_of
 from stream.memory_broker import MemoryBroker, MemoryFaults
@@ -86,6 +87,7 @@ class MemoryProducer:
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
         self._free_at_s = 0.0
+        self._on_the_way: deque[Callable[[], None]] = deque()
         self._keyless = 0
         self._closed = False
 
@@ -138,9 +140,11 @@ class MemoryProducer:
                 elif not answer.done():
                     answer.set_result(sent)
 
+        # Due at the same moment, timers run in any order: each takes the oldest send, not its own.
+        self._on_the_way.append(apply)
         now_s = loop.time()
         self._free_at_s = max(self._free_at_s, now_s + broker.latency_s())
-        broker.later(self._free_at_s - now_s, apply)
+        broker.later(self._free_at_s - now_s, lambda: self._on_the_way.popleft()())
         return await answer
 
     async def close(self) -> None:

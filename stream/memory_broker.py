@@ -192,10 +192,10 @@ class MemoryBroker:
     # --- groups
 
     def join(self, group: str, topic: str, member: object) -> Group:
+        self._logs(topic)
         found = self.groups.setdefault(group, Group(topic))
         if found.topic != topic:
             raise ValueError(f"group {group} reads {found.topic}, not {topic}")
-        self._logs(topic)
         if member not in found.members:
             found.members.append(member)
             self._divide(found)

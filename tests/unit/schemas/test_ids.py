@@ -29,7 +29,7 @@ def test_they_sort_as_their_parts(one: tuple[int, bytes], two: tuple[int, bytes]
 
 @pytest.mark.parametrize(("now_ms", "size"), [(-1, 10), (2**48, 10), (0, 9), (0, 11)])
 def test_what_does_not_fit_is_refused(now_ms: int, size: int) -> None:
-    with pytest.raises(ValueError, match="48 bits|entropy"):
+    with pytest.raises(ValueError, match=r"48 bits|entropy"):
         ulid(now_ms, bytes(size))
 
 

@@ -1,0 +1,31 @@
+"""Limits that contradict each other are refused at start."""
+
+from typing import Any
+
+import pytest
+
+from stream.settings import BadKafkaSettings, KafkaSettings
+
+
+def test_the_defaults_agree() -> None:
+    assert KafkaSettings("a:1, b:2,").servers == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"bootstrap": ""},
+        {"bootstrap": " , "},
+        {"heartbeat_interval_ms": 10_000},
+        {"session_timeout_ms": 60_000},
+        {"rebalance_timeout_ms": 60_000},
+        {"stall_check_ms": 15_000},
+        {"fetch_max_wait_ms": 0},
+        {"send_timeout_ms": 0},
+        {"security_protocol": "TLS"},
+        {"security_protocol": "SASL_SSL"},
+    ],
+)
+def test_what_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(BadKafkaSettings):
+        KafkaSettings(**{"bootstrap": "a:1", **given})
