@@ -1,4 +1,4 @@
-"""Silencing sound of a turn that was interrupted, without a click.
+"""Ending sound that was cut off by an interrupt, without a click.
 
 PURE.
 """
@@ -17,25 +17,30 @@ _SILENCE: Final = np.zeros(TICK_SAMPLES, np.int16)
 
 
 class Muter:
-    """One live's: fades its first muted tick out, silences the following ones.
+    """One live's: silences muted ticks, and fades out whatever sounded up to them.
 
-    Sound only fades if there was some at the end of the tick before: one that would begin with the
-    muted tick does not begin.
+    An interrupt meets a turn in one of two ways. Ticks of it may still be on their way: the first
+    of them fades out. Or there are none, and the next tick is silent already: then the last 10 ms
+    are played backwards and faded, which goes on from the last sample. Sound that would only begin
+    with a muted tick does not begin.
     """
 
-    __slots__ = ("_sounding",)
+    __slots__ = ("_tail",)
 
     def __init__(self) -> None:
-        self._sounding = False
+        self._tail = np.zeros(FADE_SAMPLES, np.int16)
 
     def step(self, pcm: NDArray[np.int16], *, muted: bool) -> NDArray[np.int16]:
         """What is to be heard of the tick's samples, int16 [TICK_SAMPLES]."""
-        if not muted:
-            self._sounding = bool(pcm[-1] or pcm[-FADE_SAMPLES:].any())
+        sounding = bool(self._tail.any())
+        goes_on = bool(pcm[:FADE_SAMPLES].any())
+        mirrored = self._tail[::-1]
+        self._tail = _SILENCE[:FADE_SAMPLES] if muted else pcm[-FADE_SAMPLES:].copy()
+        if not muted and (goes_on or not sounding):
             return pcm
-        if not self._sounding:
+        if not sounding:
             return _SILENCE
-        self._sounding = False
-        out = np.zeros_like(pcm)
-        out[:FADE_SAMPLES] = np.rint(pcm[:FADE_SAMPLES] * _RAMP)
+        out = np.zeros_like(pcm) if muted else pcm.copy()
+        start = pcm[:FADE_SAMPLES] if goes_on else mirrored
+        out[:FADE_SAMPLES] = np.rint(start * _RAMP)
         return out

@@ -1,13 +1,13 @@
 """The encode stage's settings, as they stand in the stages' TOML.
 
-    codec = "h264"                 # or "vp8"
-    encoder = "libx264"            # or "h264_nvenc"; falls back to software, with a warning
-    preset = "ultrafast"           # x264's; "superfast": half the rate for half as much time again
-    quality = 25                   # constant quality, lower is better
-    bits_per_pixel_s = 5.0         # ceiling of the rate
-    keyframe_interval_frames = 50  # at most 2 s: key frames that get lost are not asked for
-    opus_bitrate_bps = 32000
-    threads = 0                    # 0: as many as the worker gave this stage (OMP_NUM_THREADS)
+codec = "h264"                 # or "vp8"
+encoder = "libx264"            # or "h264_nvenc"; falls back to software, with a warning
+preset = "ultrafast"           # x264's; "superfast": half the rate for half as much time again
+quality = 25                   # constant quality, lower is better
+bits_per_pixel_s = 5.0         # ceiling of the rate
+keyframe_interval_frames = 50  # at most 2 s: key frames that get lost are not asked for
+opus_bitrate_bps = 32000
+threads = 0                    # 0: as many as the worker gave this stage (OMP_NUM_THREADS)
 """
 
 from collections.abc import Mapping

@@ -37,7 +37,7 @@ def i420(rgb: np.ndarray) -> np.ndarray:
     return frame.reformat(format="yuv420p", dst_colorspace="ITU601").to_ndarray()
 
 
-def tone(frame_index: int, hz: float = 220.0) -> np.ndarray:
+def tone(frame_index: int, hz: float = 217.0) -> np.ndarray:
     at = (frame_index * TICK_SAMPLES + np.arange(TICK_SAMPLES)) / 24_000
     return (9000 * np.sin(2 * np.pi * hz * at)).astype(np.int16)
 
@@ -231,17 +231,34 @@ def high_share(sound: np.ndarray) -> float:
     return float(spectrum[hz > 2000].sum() / spectrum.sum())
 
 
-def test_the_fade_does_not_click() -> None:
+@pytest.mark.parametrize("on_its_way", [True, False])
+def test_the_fade_does_not_click(on_its_way: bool) -> None:
+    """Whether ticks of the turn still come (muted) or the next tick is silent already."""
     muter = Muter()
-    kept = [muter.step(tone(index), muted=index >= 2) for index in range(4)]
+    rest = [tone(2), tone(3)] if on_its_way else [np.zeros(TICK_SAMPLES, np.int16)] * 2
+    kept = [muter.step(pcm, muted=False) for pcm in (tone(0), tone(1))]
+    kept += [muter.step(pcm, muted=on_its_way) for pcm in rest]
     sound = np.concatenate(kept).astype(float)
-    cut = np.concatenate([tone(0), tone(1), np.zeros(2 * TICK_SAMPLES)])
-    around = slice(2 * TICK_SAMPLES - 600, 2 * TICK_SAMPLES + 600)
-    # The tone is at its steepest where the turn ends.
-    cut[2 * TICK_SAMPLES - 600 :][:600] = tone(1)[-627:-27]
-    assert high_share(sound[around]) < 1e-5
-    assert high_share(cut[around]) > 50 * high_share(sound[around])
-    assert not sound[2 * TICK_SAMPLES + FADE_SAMPLES :].any()
+    end = 2 * TICK_SAMPLES
+    around = slice(end - 600, end + 600)
+    cut = sound.copy()
+    cut[end:] = 0.0
+    assert abs(cut[end - 1]) > 2000, "a cut here would click"
+    assert high_share(cut[around]) > 20 * high_share(sound[around])
+    assert high_share(sound[around]) < 1e-4
+    assert sound[end : end + FADE_SAMPLES].any()
+    assert not sound[end + FADE_SAMPLES :].any()
+
+
+def test_silence_stays_silence_and_sound_stays_sound() -> None:
+    muter = Muter()
+    quiet = np.zeros(TICK_SAMPLES, np.int16)
+    assert not muter.step(quiet, muted=False).any()
+    assert np.array_equal(muter.step(tone(0), muted=False), tone(0))
+    assert np.array_equal(muter.step(tone(1), muted=False), tone(1))
+    muter.step(tone(2), muted=True)
+    assert not muter.step(tone(3), muted=True).any()
+    assert not muter.step(quiet, muted=False).any()
 
 
 def test_sound_that_would_begin_muted_does_not_begin() -> None:
