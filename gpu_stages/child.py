@@ -37,6 +37,7 @@ def stage_environment(threads: int) -> dict[str, str]:
     """The parent's environment, the modules it can import, and the thread counts of this stage."""
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environment["PYTHONUNBUFFERED"] = "1"
     environment.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
     return environment
 

@@ -34,6 +34,9 @@ from gpu_stages.ring import RingSpec
 from schemas.media import TICK_SAMPLES
 
 STAGE_NAMES: Final = ("speech", "motion", "render", "encode")
+CREDIT_STAGE: Final = "motion"
+"""The stage that makes ticks as credits allow, and is woken when they grow."""
+
 RING_NAMES: Final = ("text", "voice", "motion", "picture", "media")
 """In the order of the flow: ring i ends at stage i, the last one at the controller."""
 

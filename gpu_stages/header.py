@@ -33,6 +33,11 @@ class MessageKind(IntEnum):
     SEGMENT_FAILED = 6  # any stage -> controller, past the stages between: UTF-8 reason
 
 
+_KINDS: Final = {int(kind): kind for kind in MessageKind}
+_FLAGS: Final = tuple(TickFlag(bits) for bits in range(2 * max(TickFlag)))
+"""Looked up, since making an enum from a number costs more than the rest of a header."""
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """One message's header.
@@ -89,22 +94,25 @@ def pack_header(
 def unpack_header(of: bytes | bytearray | memoryview, offset: int = 0) -> Header:
     """Read the header at `offset`; `part_bytes` always has four entries.
 
-    Raises `ValueError` for a kind that does not exist, which in a published slot means that a
-    process wrote outside its own slot: a broken invariant, not a message to skip.
+    Raises `ValueError` for a kind or flag that does not exist, which in a published slot means
+    that a process wrote outside its own slot: a broken invariant, not a message to skip.
     """
     values = _LAYOUT.unpack_from(of, offset)
+    binding, epoch, live_slot, utterance, frame, segment, start, samples, flags, kind = values[:10]
+    if kind not in _KINDS or flags >= len(_FLAGS):
+        raise ValueError(f"a header of kind {kind} with flags {flags:#x}")
     return Header(
-        kind=MessageKind(values[9]),
-        binding=values[0],
-        epoch=values[1],
-        live_slot=values[2],
-        utterance=values[3],
-        frame_index=values[4],
-        segment_id=values[5],
-        sample_start=values[6],
-        speech_samples=values[7],
-        flags=TickFlag(values[8]),
-        part_bytes=values[10:14],
-        stamps_us=values[14:18],
-        seed=values[18],
+        _KINDS[kind],
+        live_slot,
+        binding,
+        epoch,
+        utterance,
+        frame,
+        segment,
+        start,
+        samples,
+        _FLAGS[flags],
+        values[18],
+        values[14:18],
+        values[10:14],
     )

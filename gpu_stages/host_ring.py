@@ -29,6 +29,7 @@ from typing import Any, Final, cast
 
 from gpu_stages.header import HEADER_BYTES, PARTS_MAX, Header, pack_header, unpack_header
 from gpu_stages.memory import (
+    CACHE_LINE_BYTES,
     PAGE_BYTES,
     SharedMemory,
     create_bell,
@@ -180,29 +181,32 @@ class HostProducer(_Side):
 
     def publish(self, header: Header, parts: Sequence[Part]) -> int:
         """Copy the parts into a free slot and publish it; returns the slot."""
-        views = [_flat(part) for part in parts]
-        size = sum(round_up(len(view)) for view in views)
-        if size > self._layout.payload_bytes or len(views) > PARTS_MAX:
+        flat = [part if type(part) is bytes else _flat(part) for part in parts]
+        lengths = tuple(map(len, flat))
+        at = 0
+        for length in lengths:
+            at += -(-length // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+        if at > self._layout.payload_bytes or len(flat) > PARTS_MAX:
             raise PartTooLarge(
-                f"{len(views)} parts of {size} bytes do not fit a slot of "
+                f"{len(flat)} parts of {at} bytes do not fit a slot of "
                 f"{self._layout.payload_bytes} bytes and {PARTS_MAX} parts"
             )
-        if not self.room():
+        fresh = self._usable and self._words[_GENERATION_WORD] == self._generation
+        if not (fresh and self._free) and not self.room():
             raise NoRoom
         slot = self._free.popleft()
         at = self._layout.arena_at + slot * self._layout.stride
-        pack_header(self._view, at, header, tuple(map(len, views)))
+        pack_header(self._view, at, header, lengths)
         at += HEADER_BYTES
-        for view in views:
-            self._view[at : at + len(view)] = view
-            at += round_up(len(view))
-        position = self._position & _POSITION_MASK
+        for part, length in zip(flat, lengths, strict=True):
+            self._view[at : at + length] = part
+            at += -(-length // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
         fence()
         self._words[self._layout.published_at + self._position % self._layout.slots] = (
-            self._generation << 40 | position << 16 | slot
+            self._generation << 40 | (self._position & _POSITION_MASK) << 16 | slot
         )
         self._position += 1
-        ring_bell(self._data_fd)
+        os.eventfd_write(self._data_fd, 1)
         return slot
 
     def space_fd(self) -> int:
@@ -265,7 +269,7 @@ class HostConsumer(_Side):
         parts: list[memoryview] = []
         for length in header.part_bytes:
             parts.append(self._view[at : at + length])
-            at += round_up(length)
+            at += -(-length // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
         return Taken(header, tuple(parts), slot, self._generation)
 
     def holds(self, taken: Taken) -> bool:
@@ -282,7 +286,7 @@ class HostConsumer(_Side):
             self._generation << 40 | position << 16 | taken.slot
         )
         self._returned += 1
-        ring_bell(self._space_fd)
+        os.eventfd_write(self._space_fd, 1)
 
     def data_fd(self) -> int:
         """Readable when something was published or the ring was reset."""

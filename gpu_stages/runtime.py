@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from gpu_stages.config import RING_NAMES, StageConfig, StagesConfig
+from gpu_stages.config import CREDIT_STAGE, RING_NAMES, StageConfig, StagesConfig
 from gpu_stages.control import Plan, SegmentNotMade
 from gpu_stages.header import Header, MessageKind
 from gpu_stages.host_ring import HostConsumer, HostProducer, HostRing
@@ -82,6 +82,7 @@ class PipelineRuntime:
         self._free = deque(range(config.live_slots))
         self._slot_owner: dict[int, int] = {}
         self._in_ring: Counter[int] = Counter()
+        self._failed: dict[int, tuple[int, int]] = {}
         self._opened = False
 
     # -- start and close -------------------------------------------------------------------------
@@ -210,6 +211,8 @@ class PipelineRuntime:
     def _change(self, row: LiveRow) -> None:
         self._rows[row.live_slot] = row
         self._table.write(row)
+
+    def _wake_tickers(self) -> None:
         for stage, bell_fd in self._bells.items():
             if self._supervisor.wants_ticks(stage):
                 ring_bell(bell_fd)
@@ -219,18 +222,21 @@ class PipelineRuntime:
         row = self._rows.get(live_slot)
         if row is not None and utterance > row.utterance:
             self._change(replace(row, utterance=utterance))
+            self._wake_tickers()
 
     def set_credit(self, live_slot: int, credit_frame: int) -> None:
         """See `StageRuntime`."""
         row = self._rows.get(live_slot)
         if row is not None and credit_frame > row.credit_frame:
             self._change(replace(row, credit_frame=credit_frame))
+            ring_bell(self._bells[CREDIT_STAGE])  # 25 times a second and live: wake nobody else
 
     def request_keyframe(self, live_slot: int) -> None:
         """See `StageRuntime`."""
         row = self._rows.get(live_slot)
         if row is not None:
             self._change(replace(row, keyframe_requests=row.keyframe_requests + 1))
+            self._wake_tickers()
 
     # -- segments in -----------------------------------------------------------------------------
 
@@ -325,10 +331,13 @@ class PipelineRuntime:
         self._tell(StageGaveUp(stage, reason))
 
     def on_segment_not_made(self, failed: SegmentNotMade) -> None:
-        """Told on only while its binding stands."""
+        """Told on once, and only while its binding stands."""
         row = self._rows.get(failed.live_slot)
         if row is None or row.binding != failed.binding:
             return
+        if self._failed.get(failed.live_slot) == (failed.binding, failed.segment_id):
+            return  # each tick of it that fails says so again
+        self._failed[failed.live_slot] = (failed.binding, failed.segment_id)
         self._counts["segments_failed"] += 1
         self._tell(
             SegmentFailed(failed.live_slot, failed.binding, failed.segment_id, failed.reason)

@@ -99,7 +99,8 @@ class Stage(ABC):
         """Handle 1 to `batch_max` messages of many lives; `rows[i]` belongs to `batch[i]`."""
 
     def on_tick(self, rows: Sequence[LiveRow], now_us: int, out: Outbox) -> None:  # noqa: B027
-        """Called at least every 10 ms and whenever a row changed, where a stage overrides it.
+        """Called at least every 10 ms, where a stage overrides it; sooner when a live was bound,
+        unbound or interrupted, and in the motion stage also when a credit grew.
 
         `rows` are all bound lives; `now_us` is CLOCK_MONOTONIC.
         """

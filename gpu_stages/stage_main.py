@@ -145,6 +145,14 @@ def _follow_parent(plan: Plan) -> None:
         raise SystemExit(0)
 
 
+def _be_nice(increment: int) -> None:
+    """A priority that this user may not have is a warning: the stage works without."""
+    try:
+        os.nice(increment)
+    except PermissionError as error:
+        print(f"nice {increment} was refused: {error}", file=sys.stderr, flush=True)
+
+
 def _low_fd(fd: int) -> int:
     """The same descriptor under the lowest free number: select takes only small ones."""
     low = os.dup(fd)
@@ -220,8 +228,7 @@ def main() -> int:
     control = ControlEnd(_low_fd(arguments.parse_args().control_fd))
     plan = control.wait_plan()
     _follow_parent(plan)
-    if plan.nice:
-        os.nice(plan.nice)
+    _be_nice(plan.nice)
     ends = _open_ends(plan, control.fileno())
     started = time.monotonic()
     try:

@@ -1,0 +1,202 @@
+"""How long a video frame takes from one process to the next: our ring, and what one would use else.
+
+A hop is measured in one direction only: the sender writes CLOCK_MONOTONIC into the frame, the
+receiver has the whole frame readable in its own process. Frames come paced (one every few ms, as
+ticks do), so the receiver sleeps before each: waking it up is part of the hop, and so are caches
+that others have used meanwhile. All ways are measured in turns, in the same run, on a 512x512 RGB
+frame.
+"""
+
+import json
+import multiprocessing
+import os
+import select
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpu_stages.header import Header, MessageKind
+from gpu_stages.host_ring import HostRing
+from gpu_stages.ring import RingSpec
+from gpu_stages.rings import open_consumer, open_producer
+
+FRAME_BYTES = 512 * 512 * 3
+FRAMES = 150
+WARM_UP = 20
+ROUNDS = 3
+PACE_S = 0.004
+
+
+def receive_from_ring(handle: dict[str, Any]) -> None:
+    """The receiver's process: stamps each frame's arrival, prints all hops in microseconds."""
+    consumer = open_consumer(handle)
+    hops: list[float] = []
+    print("ready", flush=True)
+    while len(hops) < FRAMES + WARM_UP:
+        taken = consumer.take()
+        if taken is None:
+            select.select([consumer.data_fd()], (), ())
+            consumer.quiet()
+            continue
+        now_ns = time.monotonic_ns()
+        frame = np.frombuffer(taken.parts[0], np.uint8)
+        assert frame.size == FRAME_BYTES
+        assert frame[-1] == len(hops) % 256
+        hops.append(now_ns / 1000 - taken.header.stamps_us[0])
+        del frame
+        consumer.release(taken)
+    print(json.dumps(hops), flush=True)
+
+
+def ring_hops() -> list[float]:
+    """Hops through our ring, microseconds."""
+    ring = HostRing("bench", RingSpec(4, FRAME_BYTES + 64))
+    receiver = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.bench_ring", json.dumps(ring.handle.as_json())],
+        pass_fds=ring.handle.fds(),
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    producer = open_producer(ring.handle.as_json())
+    try:
+        assert receiver.stdout is not None
+        assert receiver.stdout.readline() == b"ready\n"
+        for frame in paced_frames():
+            while not producer.room():
+                select.select([producer.space_fd()], (), ())
+                producer.quiet()
+            stamps_us = (time.monotonic_ns() // 1000, 0, 0, 0)
+            header = Header(MessageKind.TICK_PICTURE, 0, 1, 1, stamps_us=stamps_us)
+            producer.publish(header, [frame])
+        return json.loads(receiver.stdout.readline())[WARM_UP:]
+    finally:
+        receiver.kill()
+        receiver.wait()
+        if receiver.stdout is not None:
+            receiver.stdout.close()
+        producer.close()
+        ring.close()
+
+
+def paced_frames() -> Iterator[np.ndarray[Any, Any]]:
+    """Frames that differ, one every `PACE_S`."""
+    frame = np.zeros(FRAME_BYTES, np.uint8)
+    for number in range(FRAMES + WARM_UP):
+        frame[:] = number % 256
+        time.sleep(PACE_S)
+        yield frame
+
+
+def receive_from_queue(queue: Any, results: Any) -> None:
+    """The receiver's process of a queue; its frames are (stamp, array or tensor)."""
+    hops: list[float] = []
+    results.put("ready")
+    while len(hops) < FRAMES + WARM_UP:
+        stamp_ns, frame = queue.get()
+        now_ns = time.monotonic_ns()
+        assert int(frame[-1]) == len(hops) % 256
+        hops.append((now_ns - stamp_ns) / 1000)
+        del frame
+    results.put(hops)
+
+
+def queue_hops(module: Any, wrap: Callable[[np.ndarray[Any, Any]], Any]) -> list[float]:
+    """Hops through the queue of a multiprocessing module (the standard one, torch's), in us."""
+    context = module.get_context("spawn")
+    queue, results = context.Queue(4), context.Queue()
+    receiver = context.Process(target=receive_from_queue, args=(queue, results), daemon=True)
+    with importable():
+        receiver.start()
+    try:
+        assert results.get(timeout=60) == "ready"
+        for frame in paced_frames():
+            wrapped = wrap(frame)
+            queue.put((time.monotonic_ns(), wrapped))
+        return results.get(timeout=60)[WARM_UP:]
+    finally:
+        receiver.kill()
+        receiver.join()
+        for each in (queue, results):
+            each.close()
+            each.cancel_join_thread()
+
+
+@contextmanager
+def importable() -> Iterator[None]:
+    """A spawned child finds this module by the path of its parent."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def torch_hops() -> list[float]:
+    """torch's queue: the tensor goes into shared memory, a handle goes through the pipe."""
+    import torch
+    import torch.multiprocessing
+
+    torch.set_num_threads(1)
+    return queue_hops(torch.multiprocessing, lambda frame: torch.from_numpy(frame.copy()))
+
+
+def mp_hops() -> list[float]:
+    """The standard library's queue: the array is pickled through a pipe."""
+    return queue_hops(multiprocessing, lambda frame: frame.copy())
+
+
+def memcpy_us() -> float:
+    """What a hop cannot go below: one copy of the frame."""
+    source, target = np.zeros(FRAME_BYTES, np.uint8), np.zeros(FRAME_BYTES, np.uint8)
+    times: list[float] = []
+    for _ in range(100):
+        began_ns = time.perf_counter_ns()
+        target[:] = source
+        times.append((time.perf_counter_ns() - began_ns) / 1000)
+    return statistics.median(times)
+
+
+def rows() -> list[dict[str, Any]]:
+    """The best of `ROUNDS` rounds of each way, the rounds in turns."""
+    ways = {"ring": ring_hops, "mp": mp_hops, "torch": torch_hops}
+    rounds: dict[str, list[list[float]]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, measure in ways.items():
+            rounds[name].append(measure())
+    best = {name: min(all_of, key=statistics.median) for name, all_of in rounds.items()}
+    p50 = {name: statistics.median(hops) for name, hops in best.items()}
+    p99 = {name: statistics.quantiles(hops, n=100)[98] for name, hops in best.items()}
+    copy_us = memcpy_us()
+
+    def row(name: str, value: float, against: str, against_value: float) -> dict[str, Any]:
+        return {
+            "name": name,
+            "value": round(value, 1),
+            "unit": "us",
+            "against": against,
+            "against_value": round(against_value, 1),
+            "ratio": round(against_value / value, 2),
+        }
+
+    return [
+        row("ring_hop_vs_mp_queue", p50["ring"], "multiprocessing.Queue, P50", p50["mp"]),
+        row("ring_hop_vs_torch_queue", p50["ring"], "torch.multiprocessing, P50", p50["torch"]),
+        row("ring_hop_vs_mp_queue_p99", p99["ring"], "multiprocessing.Queue, P99", p99["mp"]),
+        row("ring_hop_vs_torch_queue_p99", p99["ring"], "torch.multiprocessing, P99", p99["torch"]),
+        row("ring_hop_vs_memcpy", p50["ring"], "one copy of the frame", copy_us),
+    ]
+
+
+if __name__ == "__main__":
+    receive_from_ring(json.loads(sys.argv[1]))
