@@ -3,7 +3,7 @@
 
 import { Problem, request } from "./api.js";
 
-const GATHER_MS = 400;
+const GATHER_MS = 200;
 const CONNECT_MS = 12_000;
 const STALL_MS = 2_500;
 const LOOK_MS = 500;
@@ -51,17 +51,12 @@ class Connection {
     await this.pc.setRemoteDescription({ type: "answer", sdp });
   }
 
-  // Candidates help only where the worker must reach us; it does not wait for them, nor do we long.
+  // The worker must be reachable and learns our address from our checks: one candidate is enough.
   gathered() {
     if (this.pc.iceGatheringState === "complete") return Promise.resolve();
     return new Promise((resolve) => {
-      const timer = setTimeout(resolve, GATHER_MS);
-      this.pc.addEventListener("icegatheringstatechange", () => {
-        if (this.pc.iceGatheringState === "complete") {
-          clearTimeout(timer);
-          resolve();
-        }
-      });
+      setTimeout(resolve, GATHER_MS);
+      this.pc.addEventListener("icecandidate", resolve, { once: true });
     });
   }
 

@@ -105,7 +105,7 @@ async def test_idempotency(world: World) -> None:
     http = await ready(world)
     other = world.http(world.replica())
     key = {"Idempotency-Key": "order-1"}
-    body = {"options": {"look": "clay"}}
+    body = {"options": {"speed": 1.5}}
     first = await http.post("/v1/lives", json=body, headers=key)
     again = await other.post("/v1/lives", json=body, headers=key)
     assert again.status_code == 201
