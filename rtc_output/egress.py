@@ -21,6 +21,7 @@ from schemas.media import OPUS_PACKETS_PER_TICK, MediaTick, TickFlag
 log = logging.getLogger(__name__)
 
 QUEUE_TICKS_MAX = 64
+RECENT_UNITS_MAX = 24
 
 
 class TickRefusal(StrEnum):
@@ -101,6 +102,7 @@ class LiveEgress:
         self._last_pushed = start_frame - 1
         self._credit: int | None = None
         self._subscribers: list[Subscriber] = []
+        self._recent: list[MediaUnit] = []
         self._refused: Counter[TickRefusal] = Counter()
         self._sent = 0
         self._muted = 0
@@ -164,6 +166,7 @@ class LiveEgress:
         self.raise_epoch(epoch)
         self._last_pushed = start_frame - 1
         self._frozen = False
+        self._recent = []
         self._pacer.restart(start_frame)
         self._credit = None
 
@@ -178,13 +181,19 @@ class LiveEgress:
         if self.on_push is not None:
             self.on_push()
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Send every later unit to `subscriber`, and ask for a key frame."""
+    def subscribe(self, subscriber: Subscriber) -> tuple[MediaUnit, ...]:
+        """Send every later unit to `subscriber`.
+
+        Returns what was sent since the last key frame, where that is less than half a second ago:
+        with it a decoder can begin at once. Otherwise it returns nothing and asks for a key frame.
+        """
         if self._closed:
             subscriber.ended()
-            return
+            return ()
         self._subscribers.append(subscriber)
-        self.request_keyframe()
+        if not self._recent:
+            self.request_keyframe()
+        return tuple(self._recent)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Forget `subscriber`; harmless when it is not known."""
@@ -256,8 +265,7 @@ class LiveEgress:
         self._half = (half + 1) % OPUS_PACKETS_PER_TICK
         if self._half == 0:
             self._queue.popleft()
-        if unit.keyframe:
-            self._gate.sent()
+        self._remember(unit)
         for subscriber in tuple(self._subscribers):
             self._give(subscriber, unit)
         if not first:
@@ -275,6 +283,16 @@ class LiveEgress:
             end = tick.sample_start + tick.speech_samples if tick.sample_start >= 0 else 0
             self._heard = (tick.segment_id, end, tick.utterance)
         self._on_sent(tick, now_us)
+
+    def _remember(self, unit: MediaUnit) -> None:
+        """Units since a young key frame; none where it is too old for a newcomer."""
+        if unit.keyframe:
+            self._gate.sent()
+            self._recent = [unit]
+        elif self._recent:
+            self._recent.append(unit)
+            if len(self._recent) > RECENT_UNITS_MAX:
+                self._recent = []
 
     def _give(self, subscriber: Subscriber, unit: MediaUnit) -> None:
         try:
@@ -327,6 +345,7 @@ class LiveEgress:
             self._finish_tick()
             self._closed = True
             self._queue.clear()
+            self._recent = []
             subscribers, self._subscribers = self._subscribers, []
             for subscriber in subscribers:
                 subscriber.ended()

@@ -100,14 +100,15 @@ class _Reader:
 async def stream_mp4(
     egress: LiveEgress, *, queue_bytes_max: int = 4 << 20
 ) -> AsyncGenerator[bytes]:
-    """Fragmented MP4 (H.264 and Opus) from the next key frame on, a fragment per 200 ms.
+    """Fragmented MP4 (H.264 and Opus) from a key frame on, a fragment per 200 ms.
 
     Ends when the egress closes, or when the reader is more than `queue_bytes_max` behind. Leaving
     the loop, or `aclose`, unsubscribes.
     """
     reader = _Reader(queue_bytes_max)
-    egress.subscribe(reader)
     try:
+        for unit in egress.subscribe(reader):
+            reader.take(unit)
         while data := await reader.next():
             yield data
     finally:
@@ -132,8 +133,9 @@ class Mp4Writer:
     """A finished MP4 from ticks, or, as a subscriber of an egress, from what was really sent.
 
     `add` times ticks by their frame numbers, so a gap in them is a gap in the file. All methods
-    block on the disk; `finish` copies the whole file and belongs into a thread. A subscriber that
-    fails is removed by the egress, and `finish` then says why.
+    block on the disk; `finish` copies the whole file and belongs into a thread. As a subscriber,
+    give it the units that `subscribe` returns, too; when it fails the egress removes it, and
+    `finish` says why.
     """
 
     def __init__(self, path: Path) -> None:

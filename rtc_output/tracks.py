@@ -19,7 +19,7 @@ from rtc_output.units import MediaUnit
 from schemas.media import RTP_AUDIO_CLOCK_HZ, RTP_VIDEO_CLOCK_HZ
 
 AUDIO_PACKETS_MAX = 20
-PICTURES_MAX = 10
+PICTURES_MAX = 14
 AUDIO_TIME_BASE = Fraction(1, RTP_AUDIO_CLOCK_HZ)
 VIDEO_TIME_BASE = Fraction(1, RTP_VIDEO_CLOCK_HZ)
 

@@ -139,7 +139,9 @@ class Viewer:
         if state == "connected" and not self.connected:
             self.connected = True
             self.heard_us = monotonic_us()
-            self.egress.subscribe(self)
+            for unit in self.egress.subscribe(self):
+                # The picture can be caught up with in one go, sound cannot: it begins with now.
+                self._take_picture(unit)
         elif state in ("failed", "closed"):
             self.over.set()
 
@@ -147,6 +149,9 @@ class Viewer:
         """Queue the sound and the picture of this unit."""
         if self._audio is not None:
             self._audio.put(unit)
+        self._take_picture(unit)
+
+    def _take_picture(self, unit: MediaUnit) -> None:
         if self._video is not None and unit.video:
             self._video.put(unit)
 
@@ -219,6 +224,8 @@ class WhepServer:
             )
         viewer = Viewer(egress, secrets.token_urlsafe(12), offer)
         self._viewers[viewer.resource_id] = viewer
+        # By the time the viewer is connected the key frame is there, or nearly.
+        egress.request_keyframe()
         try:
             answer = await viewer.answer(offer, limits)
             if self._closed or egress.closed:

@@ -319,3 +319,34 @@ def test_ticks_that_come_from_inside_a_credit_callback_are_sent_in_order() -> No
     assert len(bench.sent) >= 18
     assert [sent.frame_index for sent in bench.sent] == list(range(len(bench.sent)))
     assert bench.egress.stats().lateness.max_us == 0
+
+
+def test_a_newcomer_gets_what_came_since_a_young_key_frame(bench: Bench) -> None:
+    for frame in range(8):
+        bench.egress.push(tick(frame))
+    bench.run(5 * TICK_US)
+    viewer = Taken()
+    past = bench.egress.subscribe(viewer)
+    assert past[0].keyframe
+    assert past[0].frame_index == 0
+    bench.run(5 * TICK_US)
+    units = [*past, *viewer.units]
+    assert [(unit.frame_index, unit.half) for unit in units] == [
+        divmod(index, 2) for index in range(16)
+    ]
+    assert bench.keyframes == 0, "no key frame was needed"
+
+
+def test_an_old_key_frame_is_no_beginning(bench: Bench) -> None:
+    for frame in range(24):
+        bench.egress.push(tick(frame))
+        bench.run(TICK_US)
+    assert bench.egress.subscribe(Taken()) == ()
+    assert bench.keyframes == 1
+
+
+def test_no_unit_of_another_binding_is_a_beginning(bench: Bench) -> None:
+    bench.egress.push(tick(0))
+    bench.run(TICK_US)
+    bench.egress.rebind(binding=2, epoch=1, start_frame=1)
+    assert bench.egress.subscribe(Taken()) == ()

@@ -225,7 +225,7 @@ async def test_a_reader_that_does_not_read_is_cut_off_and_holds_bounded_memory()
 async def test_what_was_sent_can_be_recorded_as_it_was_heard(tmp_path: Path) -> None:
     live, pacing = SyntheticLive(), PacingLoop()
     writer = Mp4Writer(tmp_path / "sent.mp4")
-    live.egress.subscribe(writer)
+    assert live.egress.subscribe(writer) == ()
     pacing.add(live.egress)
     live.speak(10)
     await until(lambda: live.egress.position.next_frame >= 25, "a second")
