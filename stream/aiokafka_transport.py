@@ -16,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from stream.aiokafka_border import STOP_TIMEOUT_S, ask, connection_options
 from stream.aiokafka_group import AiokafkaGroupReader
+from stream.aiokafka_log import keep_readable
 from stream.aiokafka_producer import AiokafkaProducer, NotIdempotent
 from stream.aiokafka_readers import AiokafkaRangeReader, AiokafkaTailReader
 from stream.log_ranges import LogRanges
@@ -33,6 +34,7 @@ class AiokafkaTransport:
 
     def __init__(self, kafka: str | KafkaSettings) -> None:
         self.settings = kafka if isinstance(kafka, KafkaSettings) else KafkaSettings(kafka)
+        keep_readable()
         self._ranges = LogRanges(self.settings)
         self._admin: AIOKafkaAdminClient | None = None
         self._making = asyncio.Lock()

@@ -85,6 +85,15 @@ class ApacheKafka:
 
     def start(self) -> None:
         """Returns when the broker answers a metadata request. Raises KafkaUnavailable."""
+        self.launch()
+        until_s = time.monotonic() + START_TIMEOUT_S
+        while not self.answers():
+            if time.monotonic() > until_s:
+                raise KafkaUnavailable(f"Kafka does not answer:\n{self.last_output()}")
+            time.sleep(0.1)
+
+    def launch(self) -> None:
+        """Starts the process and does not wait for it."""
         with (self._folder / "output.log").open("ab") as output:
             self._process = subprocess.Popen(
                 self._java("kafka.Kafka", str(self._config)),
@@ -93,13 +102,12 @@ class ApacheKafka:
                 stderr=subprocess.STDOUT,
                 preexec_fn=_end_with_parent,
             )
-        until_s = time.monotonic() + START_TIMEOUT_S
-        while cluster_id(self.bootstrap) is None:
-            if self._process.poll() is not None:
-                raise KafkaUnavailable(f"Kafka ended at once:\n{self.last_output()}")
-            if time.monotonic() > until_s:
-                raise KafkaUnavailable(f"Kafka does not answer:\n{self.last_output()}")
-            time.sleep(0.1)
+
+    def answers(self) -> bool:
+        """Whether it answers a metadata request now. Raises KafkaUnavailable when it has ended."""
+        if self._process is None or self._process.poll() is not None:
+            raise KafkaUnavailable(f"Kafka has ended:\n{self.last_output()}")
+        return cluster_id(self.bootstrap) is not None
 
     def stop(self, *, kill: bool = False) -> None:
         """Ends the process and waits for it; the data stays. With `kill` at once, as a crash."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from aiokafka import errors as kafka_errors
@@ -20,14 +21,22 @@ def cluster_id(bootstrap: str) -> str | None:
             socket.create_connection((host, int(port)), timeout=2).close()
         except (OSError, ValueError):
             continue
-        return run(_cluster_id(bootstrap))
+        return run(lambda: _cluster_id(bootstrap))
     return None
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Like asyncio.run, and leaves the thread's own event loop as it was."""
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        return runner.run(work)
+def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Like asyncio.run, also inside a running loop, which it holds up; leaves its thread's own
+    loop as it was."""
+
+    def alone() -> T:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(work())
+
+    if asyncio._get_running_loop() is None:
+        return alone()
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(alone).result()
 
 
 async def _cluster_id(bootstrap: str) -> str | None:
