@@ -8,7 +8,7 @@ import pytest
 from gpu_stages.header import MessageKind
 from gpu_stages.live_table import name_code
 from gpu_stages.speech.voice_parts import read_voice_parts
-from gpu_stages.stage import Message
+from gpu_stages.stage import Message, PartTooLarge
 from gpu_stages.stages.speech import SpeechStage
 from schemas.media import TICK_SAMPLES, TickFlag
 from tests.support.stage_fakes import FakeOutbox, live_row, speak_all, text_message
@@ -235,3 +235,40 @@ def test_a_voice_is_never_downloaded(tmp_path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "bf_emma.int8.onnx").write_bytes(b"not a model")
     with pytest.raises(ValueError, match="sha256"):
         SpeechStage().load({"voices": ["emma"]}, "cpu")
+
+
+def test_a_voice_that_breaks_fails_one_segment_and_goes_on(
+    stage: SpeechStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = stage._models[name_code("heart")]
+    real = model.speak
+
+    def breaking(phonemes: str, speed: float, seed: int):
+        if phonemes.startswith("b"):
+            raise RuntimeError("the network fell over")
+        return real(phonemes, speed, seed)
+
+    monkeypatch.setattr(model, "speak", breaking)
+    row = live_row()
+    messages = [
+        text_message(row, "Boom.", segment_id=1),
+        text_message(row, "Hello.", segment_id=2),
+    ]
+    out = speak_all(stage, messages, [row, row])
+    assert [(header.segment_id, reason) for header, reason in out.failed] == [
+        (1, "RuntimeError: the network fell over")
+    ]
+    assert [message.header.segment_id for message in out.sent] == [2]
+
+
+def test_a_message_too_large_for_the_ring_names_the_setting(stage: SpeechStage) -> None:
+    class SmallRing(FakeOutbox):
+        def send(self, header, parts) -> None:
+            if header.kind is MessageKind.SEGMENT_VOICE:
+                raise PartTooLarge("120000 bytes do not fit 48000")
+            super().send(header, parts)
+
+    out = SmallRing()
+    stage.process([text_message(live_row(), "Hello.")], [live_row()], out)
+    assert "voice_bytes_max" in out.failed[0][1]
+    assert stage.stats()["waiting"] == 0
