@@ -156,7 +156,11 @@ class World:
     async def claim(self, live_id: str, generation: Generation) -> None:
         """The owner accepts."""
         claimed = await claim(
-            self.db, live_id, generation, f"claim-{live_id}", self.clock.wall_ms()
+            self.db,
+            live_id,
+            generation,
+            f"claim-{live_id}-{generation.epoch}",
+            self.clock.wall_ms(),
         )
         assert isinstance(claimed, Claimed)
 
