@@ -22,7 +22,7 @@ class ReadingLimits:
 
     records_max: int = 2_000
     wait_ms: int = 500
-    poll_ms: int = 200
+    poll_ms: int = 100
     back_off_ms_min: int = 50
     back_off_ms_max: int = 400
     unowned_max: int = 10_000
