@@ -130,6 +130,8 @@ class AiokafkaTransport:
                 admin = AIOKafkaAdminClient(**connection_options(self.settings))
                 try:
                     await self._ask("connecting", admin.start())
+                    cluster = await self._ask("connecting", admin.describe_cluster())
+                    self.settings = self.settings.for_cluster(str(cluster["cluster_id"]))
                 except BaseException:
                     await _close_admin(admin)
                     raise

@@ -3,7 +3,10 @@
 PURE.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+# What the embedded broker calls its cluster.
+EMBEDDED_CLUSTER_ID = "tansu_cluster"
 
 
 class BadKafkaSettings(ValueError):
@@ -62,3 +65,19 @@ class KafkaSettings:
     @property
     def servers(self) -> list[str]:
         return [server.strip() for server in self.bootstrap.split(",") if server.strip()]
+
+    def for_cluster(self, cluster_id: str) -> "KafkaSettings":
+        """These settings as they fit the cluster that was found.
+
+        The embedded broker looks for new records only twice in the time that a fetch may wait, and
+        lets a group wait for half a session before every generation: both are kept short there.
+        """
+        if cluster_id != EMBEDDED_CLUSTER_ID:
+            return self
+        return replace(
+            self,
+            fetch_max_wait_ms=min(self.fetch_max_wait_ms, 40),
+            session_timeout_ms=max(
+                self.heartbeat_interval_ms + 1, min(self.session_timeout_ms, 6_000)
+            ),
+        )

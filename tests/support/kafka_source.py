@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from stream.embedded import EmbeddedBroker, EmbeddedBrokerFailed
+from stream.settings import EMBEDDED_CLUSTER_ID
 from tests.support.apache_kafka import ApacheKafka, KafkaUnavailable, free_port
 from tests.support.kafka_ready import cluster_id
 
 IMAGE = "apache/kafka:4.1.1"
-_EMBEDDED_CLUSTER = "tansu_cluster"
 _CONTAINER_TIMEOUT_S = 90.0
 
 
@@ -86,7 +86,7 @@ def _named(bootstrap: str) -> KafkaSource:
     found = cluster_id(bootstrap)
     if found is None:
         raise NoKafka(f"KAFKA_BOOTSTRAP_SERVERS={bootstrap}: nobody answers there")
-    apache = found != _EMBEDDED_CLUSTER
+    apache = found != EMBEDDED_CLUSTER_ID
     if required() and not apache:
         raise NoKafka(f"DHSCHED_REQUIRE_KAFKA is set and {bootstrap} is not Apache Kafka")
     return KafkaSource(bootstrap, f"the cluster at {bootstrap}", apache)

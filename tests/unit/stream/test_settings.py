@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stream.settings import BadKafkaSettings, KafkaSettings
+from stream.settings import EMBEDDED_CLUSTER_ID, BadKafkaSettings, KafkaSettings
 
 
 def test_the_defaults_agree() -> None:
@@ -29,3 +29,12 @@ def test_the_defaults_agree() -> None:
 def test_what_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(BadKafkaSettings):
         KafkaSettings(**{"bootstrap": "a:1", **given})
+
+
+def test_the_embedded_broker_is_asked_more_often() -> None:
+    given = KafkaSettings("a:1")
+    assert given.for_cluster("MkU3OEVBNTcwNTJENDM2Qg") == given
+    embedded = given.for_cluster(EMBEDDED_CLUSTER_ID)
+    assert (embedded.fetch_max_wait_ms, embedded.session_timeout_ms) == (40, 6_000)
+    short = KafkaSettings("a:1", session_timeout_ms=2_000, fetch_max_wait_ms=10)
+    assert short.for_cluster(EMBEDDED_CLUSTER_ID) == short
