@@ -89,6 +89,19 @@ def test_a_recording_is_whole_in_sync_and_starts_with_its_header(
     assert target.exists()
 
 
+def test_an_older_file_is_replaced_in_one_step(tmp_path: Path, ticks: list[MediaTick]) -> None:
+    """Whoever has the old file open goes on reading the old file."""
+    target = tmp_path / "out.mp4"
+    target.write_bytes(b"an older recording")
+    with target.open("rb") as reader:
+        writer = Mp4Writer(target)
+        for tick in ticks[:10]:
+            writer.add(tick)
+        writer.finish()
+        assert reader.read() == b"an older recording"
+    assert read_back(target).pictures == 10
+
+
 def test_recording_starts_at_a_key_frame(tmp_path: Path, ticks: list[MediaTick]) -> None:
     writer = Mp4Writer(tmp_path / "out.mp4")
     for tick in ticks[10:]:
