@@ -62,7 +62,7 @@ content_types = st.sampled_from(
 )
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(route=routes, segment=segments, body=bodies, content_type=content_types)
 def test_no_request_is_a_500(
     route: tuple[str, str], segment: str, body: bytes, content_type: str

@@ -8,8 +8,10 @@ import httpx
 import pytest
 
 from dispatch.limits import Limits
+from dispatch.logs import configure_logs
 from ownership.memory import Faults, MemoryDatabase
 from ownership.model import Generation
+from ownership.retry import Retry
 from schemas.text_record import RecordKind
 from tests.unit.dispatch.world import World
 
@@ -356,6 +358,7 @@ async def test_no_route_and_wrong_methods(world: World) -> None:
 
 
 async def test_store_and_broker_away(world: World) -> None:
+    world.retry = Retry(attempts_max=3)
     await world.worker("w1")
     replica = world.replica()
     http = world.http(replica)
@@ -399,6 +402,7 @@ async def test_too_many_sends_at_once(world: World) -> None:
 async def test_the_unexpected_tells_nothing_and_is_logged(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    configure_logs("json", "info")
     replica = world.replica()
     http = world.http(replica)
 
@@ -409,7 +413,7 @@ async def test_the_unexpected_tells_nothing_and_is_logged(
     answer = await http.get("/v1/lives/a")
     problem(answer, 500, "internal")
     assert "secret" not in answer.text
-    assert "secret internals" in capsys.readouterr().out
+    assert "secret internals" in capsys.readouterr().err
 
 
 async def test_health_and_readiness(world: World) -> None:

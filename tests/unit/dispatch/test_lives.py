@@ -21,6 +21,7 @@ from ownership.model import (
     LiveExists,
     UnknownLive,
 )
+from ownership.retry import Retry
 from ownership.workers import list_workers, set_draining
 from schemas.bad_record import BadRecord
 from schemas.events import EventKind
@@ -154,6 +155,7 @@ async def test_unknown_outcomes_create_nothing_twice(world: World) -> None:
 
 
 async def test_a_store_that_is_away_is_said(world: World) -> None:
+    world.retry = Retry(attempts_max=3)
     service = world.service()
     assert isinstance(service.db, MemoryDatabase)
     service.db.faults = Faults(away=1.0)

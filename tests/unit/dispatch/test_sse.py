@@ -132,8 +132,8 @@ async def test_a_reader_that_blocks_is_cut(world: World) -> None:
         await until(lambda: feed.streams == 1, what="the stream")
 
         async def flood() -> bool:
-            for number in range(500):
-                await write(world, "a" * 100, number)
+            for number in range(200):
+                await write(world, "a" * 120, number)
             return feed.streams == 0
 
         await until(flood, what="the cut")

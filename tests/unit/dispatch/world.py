@@ -21,6 +21,7 @@ from ownership.memory import MemoryDatabase
 from ownership.memory_store import MemoryStore
 from ownership.meta import ensure_meta
 from ownership.model import Claimed, Generation
+from ownership.retry import Retry
 from ownership.workers import beat, register_worker
 from schemas.events import LiveEvent
 from schemas.store_values import LoadView, Meta, WorkerState, WorkerValue
@@ -58,6 +59,7 @@ class World:
         self.broker = MemoryBroker(seed=7)
         self.clock = HandClock()
         self.db = MemoryDatabase(self.store)
+        self.retry = Retry()
         self._replicas = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._clients: list[httpx.AsyncClient] = []
@@ -86,7 +88,7 @@ class World:
         self._replicas += 1
         rng = random.Random(self._replicas)
         return DispatchService(
-            MemoryDatabase(self.store, rng=random.Random(100 + self._replicas)),
+            MemoryDatabase(self.store, rng=random.Random(100 + self._replicas), retry=self.retry),
             MemoryTransport(self.broker),
             self.clock,
             rng,
