@@ -74,7 +74,7 @@ def eye_forms(
     fold = (0.004, tilt, -1.0, 0.0, 0.0, high + 0.019, -0.10 * high, 0.0, 0.0)
     fold_k, rim_k = 1.0 / 0.010, 1.0 / 0.009
     # The lash line thickens outwards and swings up past the corner.
-    thin, thick = 0.0020 + 0.0012 * f.lashes, 0.0034 + 0.0030 * f.lashes
+    thin, thick = 0.0026 + 0.0010 * f.lashes, 0.0042 + 0.0026 * f.lashes
     lash_mid = (-0.3 * thick, -tilt, 1.0, 0.0, 0.0, -upper, 0.13 * upper, -0.12 * f.lashes, 0.0)
     a_side = [thin + thick * 0.5 - lash_mid[0], thick * 0.62 - lash_mid[1]]
     a_side += [-c for c in lash_mid[2:]]
@@ -84,7 +84,7 @@ def eye_forms(
     shift = 0.010 * furrow / f.brow_half_length
     brow_y = f.brow_y - f.eye_y + 0.042 * up - 0.018 * furrow - 0.010 * squint
     arch = f.brow_arch + 0.010 * up - 0.008 * furrow
-    inner = 0.014 * up - 0.026 * furrow + 0.002
+    inner = 0.014 * up - 0.028 * furrow + 0.010
     # along = t * long + shift; heart = brow_y + arch*(0.8 - (along-.25)^2) + inner*(.5-.5*along)
     bend = shift - 0.22
     heart = (
@@ -118,7 +118,7 @@ def eye_forms(
         scaled(fold, -fold_k, 1.0),
         scaled(bottom, -rim_k, 1.0),
         scaled(b_side, s * 0.9, 0.5),
-        scaled((1.26 + 0.06 * f.lashes, -1.0, *(0.0,) * 7), ends),
+        scaled((1.13 + 0.16 * f.lashes, -1.0, *(0.0,) * 7), ends),
         scaled(brow_b, blunt, 0.5),
         scaled((1.16 - shift, -long, *(0.0,) * 7), 6.0),
         scaled(top, -s, 0.5),
@@ -161,7 +161,9 @@ def eye_forms(
     return [*first, *second, *singles], tones
 
 
-def draw_eyes(patches: Patches, rows: Tensor, tones: Tensor, colors: Tensor, bare: Tensor | None) -> None:
+def draw_eyes(
+    patches: Patches, rows: Tensor, tones: Tensor, colors: Tensor, bare: Tensor | None
+) -> None:
     """Draw. Bases 1 (t) and 2 (v) are filled in; `tones` [TONES, n, 1, 1], `colors` [5, n, 4, 1, 1].
 
     `bare` [n, h, w] hides what hair or glasses cover.

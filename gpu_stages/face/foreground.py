@@ -259,9 +259,7 @@ class Foreground:
                 rows.append(form)
                 tones.append(tone)
                 side = -1.0 if right else 1.0
-                scales.append(
-                    [side / f.eye_half_width, 1.0, -f.eye_x / f.eye_half_width, -f.eye_y]
-                )
+                scales.append([side / f.eye_half_width, 1.0, -f.eye_x / f.eye_half_width, -f.eye_y])
         self._fill(patches, skull, spots, 2, scales)
         lumas, chromas = self._cut(luma, chroma, spots, self._eye, 2)
         patches.begin(lumas)

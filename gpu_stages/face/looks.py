@@ -36,19 +36,19 @@ class Features:
 
     eye_x: float = 0.180
     eye_y: float = 0.098
-    eye_half_width: float = 0.086
-    eye_open: float = 0.052
+    eye_half_width: float = 0.090
+    eye_open: float = 0.056
     eye_tilt: float = 0.010
-    iris: float = 0.047
+    iris: float = 0.049
     lashes: float = 0.35
     brow_y: float = 0.222
     brow_half_length: float = 0.094
     brow_thickness: float = 0.017
-    brow_arch: float = 0.022
+    brow_arch: float = 0.019
     mouth_y: float = -0.232
     mouth_half_width: float = 0.122
-    upper_lip: float = 0.026
-    lower_lip: float = 0.036
+    upper_lip: float = 0.029
+    lower_lip: float = 0.040
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +150,9 @@ LOOKS: Final = (
         background_light="#b9a9e0",
         background_dark="#4d4a86",
         features=Features(
-            eye_open=0.060,
-            iris=0.052,
-            eye_half_width=0.090,
+            eye_open=0.062,
+            iris=0.053,
+            eye_half_width=0.094,
             eye_tilt=0.016,
             lashes=1.0,
             brow_thickness=0.012,

@@ -91,7 +91,7 @@ def lips_of(v: list[float], look: Look) -> Lips:
         down=down,
         upper=f.upper_lip * full * press * (1.0 - 0.22 * raised),
         lower=f.lower_lip * full * press * (1.0 - 0.62 * tuck) * (1.0 - 0.12 * jaw),
-        roundness=0.10 + 0.75 * pucker + 0.25 * jaw,
+        roundness=0.15 + 0.75 * pucker + 0.45 * jaw,
         jaw_drop=0.150 * jaw + 0.014 * drop,
         tongue_up=max(p(Face.TONGUE_UP), 0.7 * p(Face.TONGUE_OUT)) * free,
         tongue_out=p(Face.TONGUE_OUT) * free,
@@ -119,7 +119,7 @@ def mouth_forms(
         return form(height, v, height * (a - 1.0) + corner, -height * a, bow)
 
     inner_up = arched(up, a, -1.0)  # inner upper line above v
-    low = arched(-down, a + 0.15, -1.0)
+    low = arched(-down, a + 0.25, -1.0)
     inner_low = tuple(-c for c in low)  # v above the inner lower line
     bow = -0.26 * upper
     outer_up = [i + o for i, o in zip(inner_up, form(upper, 0, upper * -0.62, upper * -0.38, bow))]
@@ -156,7 +156,7 @@ def mouth_forms(
     ]
     shine_v = -down - lower * 0.42
     hill = -lips.jaw_drop * (1.0 - 0.45 * lips.tongue_up) * (1.0 - 0.4 * lips.tongue_out)
-    hill += 0.022 - 0.020 * lips.tongue_up - 0.006 * lips.tongue_out
+    hill += 0.052 - 0.046 * lips.tongue_up - 0.006 * lips.tongue_out
     hill = min(hill, -0.016 * lips.tongue_up) - (1.0 - lips.tongue_up) * 0.012
     tongue = form(hill, -1.0, -0.060 - 0.02 * lips.tongue_up)
     corner_x, corner_v = half + 0.012, corner
@@ -182,7 +182,7 @@ def mouth_forms(
     tones = [
         -0.20 * skin,  # below the lower lip
         -0.26 * skin * lips.fold,  # the folds beside a smile
-        -0.20 * skin * (0.6 + 0.4 * lips.fold),  # the corners
+        -0.13 * skin * (0.6 + 0.6 * lips.fold),  # the corners
         -0.20 * lip,  # lower lip's far side
         0.02 * lip - 6.0,  # the upper lip
         (0.20 * lip + 18.0) * min(1.0, lower / 0.03),  # gloss

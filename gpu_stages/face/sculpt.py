@@ -11,11 +11,14 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate, max_pool2d
 
 Field: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 Vec: TypeAlias = tuple[float, float, float]
 
 _ROWS = 64  # rows marched at once: the working set stays in the cache
+_STEPS, _STEPS_MORE = 9, 26
+_COARSE = 4  # a first march at a quarter of the density finds where the solid is
 
 
 def sphere(x: Tensor, y: Tensor, z: Tensor, at: Vec, r: float) -> Tensor:
@@ -111,41 +114,80 @@ class Relief:
 
 def _march(
     field: Field, x: Tensor, y: Tensor, z: Tensor, steps: int, far: float
-) -> tuple[Tensor, Tensor]:
-    """Walks from z towards -z; returns the depth reached and the least distance on the way."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Walks from z towards -z. Returns the nearest point's depth and distance, and where it is."""
     least = torch.full_like(z, 9.0)
     best = z
     for _ in range(steps):
         d = field(x, y, z)
         closer = (d < least).to(d.dtype)
-        best = best + closer * (z - best)
+        best = torch.addcmul(best, closer, z - best)
         least = torch.minimum(least, d)
-        z = (z - d.clamp_min(-0.02)).clamp_min(far)
-    return best, least
+        z = (z - d.clamp_min(-0.02)).clamp_min_(far)
+    return best, least, z
 
 
-def relief(field: Field, canvas: Canvas, device: torch.device, near: float, far: float) -> Relief:
-    """Look at `field` along -z from `near` to `far`."""
-    by = 4
-    coarse = canvas.coarse(by)
+def _march_fine(
+    field: Field, x: Tensor, y: Tensor, z: Tensor, far: float, pixel: float
+) -> tuple[Tensor, Tensor]:
+    """A few steps for all, many for the rays that graze an edge on their way to what is behind."""
+    depth, least, z = _march(field, x, y, z, _STEPS, far)
+    on = (least > 0.08 * pixel) & (z > far)
+    depth, least = depth.flatten(), least.flatten()
+    left = on.flatten().nonzero()[:, 0]
+    if len(left):
+        xs, ys, zs = x.reshape(-1)[left], y.reshape(-1)[left], z.flatten()[left]
+        more, closest, _ = _march(field, xs, ys, zs, _STEPS_MORE, far)
+        closer = closest < least[left]
+        depth[left] = torch.where(closer, more, depth[left])
+        least[left] = torch.minimum(closest, least[left])
+    return depth.view(x.shape), least.view(x.shape)
+
+
+def relief(
+    field: Field, canvas: Canvas, device: torch.device, near: float, far: float, mirrored: bool
+) -> Relief:
+    """Look at `field` along -z from `near` to `far`.
+
+    `mirrored` says that the field is symmetric in x, as the canvas then must be: only one half is
+    looked at.
+    """
+    whole = canvas
+    if mirrored:
+        canvas = Canvas(0.0, canvas.top, canvas.width_px // 2, canvas.height_px, canvas.density)
+    coarse = canvas.coarse(_COARSE)
     x, y = coarse.axes(device)
     z = torch.full((coarse.height_px, coarse.width_px), near, device=device)
-    depth, _ = _march(field, x.expand_as(z), y.expand_as(z), z, 30, far)
-    start = torch.nn.functional.max_pool2d(depth[None, None], 5, 1, 2)
-    start = torch.nn.functional.interpolate(
-        start, (canvas.height_px, canvas.width_px), mode="bilinear", align_corners=False
-    )[0, 0]
+    depth, least, _ = _march(field, x.expand_as(z), y.expand_as(z), z, 26, far)
+    start = max_pool2d(depth[None, None], 5, 1, 2)
+    start = interpolate(start, (canvas.height_px, canvas.width_px), mode="bilinear")[0, 0]
+    there = max_pool2d((least < 3.0 / coarse.density).float()[None, None], 3, 1, 1)[0, 0] > 0.5
     x, y = canvas.axes(device)
     pixel = 1.0 / canvas.density
-    rows: list[tuple[Tensor, ...]] = []
-    for at in range(0, canvas.height_px, _ROWS):
-        z = start[at : at + _ROWS] + 0.02
-        xs, ys = x.expand_as(z), y[at : at + _ROWS].expand_as(z)
-        depth, least = _march(field, xs, ys, z, 14, far)
-        alpha = (1.2 - least / pixel).clamp(0.0, 1.0)
-        rows.append((depth, alpha, *normal(field, xs, ys, depth, pixel)))
-    depth, alpha, nx, ny, nz = (torch.cat(part) for part in zip(*rows, strict=True))
-    return Relief(depth, alpha, nx, ny, nz)
+    planes = torch.zeros(5, canvas.height_px, canvas.width_px, device=device)
+    planes[0], planes[4] = far, 1.0
+    for top in range(0, canvas.height_px, _ROWS):
+        rows = slice(top, min(top + _ROWS, canvas.height_px))
+        seen = there[top // _COARSE : -(-rows.stop // _COARSE)].any(0).nonzero()
+        if len(seen) == 0:
+            continue
+        columns = slice(
+            int(seen.min()) * _COARSE, min((int(seen.max()) + 1) * _COARSE, canvas.width_px)
+        )
+        z = start[rows, columns] + 0.02
+        xs, ys = x[:, columns].expand_as(z), y[rows].expand_as(z)
+        depth, least = _march_fine(field, xs, ys, z, far, pixel)
+        planes[0, rows, columns] = depth
+        planes[1, rows, columns] = (1.2 - least / pixel).clamp(0.0, 1.0)
+        for plane, value in zip(planes[2:], normal(field, xs, ys, depth, pixel), strict=True):
+            plane[rows, columns] = value
+    if mirrored:
+        other = planes.flip(2)
+        other[2] = -other[2]
+        planes = torch.cat([other, planes], 2)
+        if planes.shape[2] != whole.width_px:
+            raise ValueError("a mirrored canvas needs an even width round x = 0")
+    return Relief(*planes.unbind(0))
 
 
 def normal(

@@ -34,6 +34,7 @@ class Material:
 
 SKIN = Material((0.42, 0.22, 0.15), 0.10, 14.0, 0.42, (0.55, 0.22, 0.16))
 CLOTH = Material((0.25, 0.25, 0.25), 0.0, 8.0, 0.55)
+LACQUER = Material((0.0, 0.0, 0.0), 0.35, 40.0, 0.6)
 HAIR = Material((0.20, 0.20, 0.20), 0.0, 30.0, 0.75, (0.1, 0.08, 0.08))
 
 
@@ -115,7 +116,7 @@ def light(r: Relief, shade: Shade, albedo: Tensor, m: Material) -> Tensor:
     rim = (facing(_RIM_RIGHT) + 0.25).clamp_min(0.0) * 1.0 + (facing(_RIM_LEFT) + 0.2).clamp_min(
         0.0
     ) * 0.55
-    rim = rim * grazing * m.rim * (0.3 + 0.7 * shade.open_sky)
+    rim = rim * grazing * m.rim * shade.open_sky**2
     sky = 0.5 + 0.5 * r.ny
     hx, hy, hz = unit((_KEY[0], _KEY[1], _KEY[2] + 1.0))
     half_way = (r.nx * hx + r.ny * hy + r.nz * hz).clamp(0.0, 1.0)
@@ -127,9 +128,9 @@ def light(r: Relief, shade: Shade, albedo: Tensor, m: Material) -> Tensor:
         soft = shade.key_light ** (1.0 - 0.6 * m.occlusion_tint[i])
         ambient = shade.open_sky ** (1.0 - 0.75 * m.occlusion_tint[i])
         got = (
-            0.98 * _KEY_COLOR[i] * diffuse * (0.12 + 0.88 * soft)
-            + 0.20 * _FILL_COLOR[i] * (fill + 0.25).clamp_min(0.0) * ambient
-            + (0.17 * (0.92, 0.97, 1.0)[i] * sky + 0.10 * (1.0, 0.92, 0.86)[i]) * ambient
+            0.95 * _KEY_COLOR[i] * diffuse * (0.16 + 0.84 * soft)
+            + 0.24 * _FILL_COLOR[i] * (fill + 0.30).clamp_min(0.0) * ambient
+            + (0.16 * (0.92, 0.97, 1.0)[i] * sky + 0.15 * (1.0, 0.90, 0.82)[i]) * ambient
         )
         planes.append(albedo[i] * got + (0.25 + 0.75 * albedo[i]) * rim * 0.55 + shine)
     return torch.stack(planes)

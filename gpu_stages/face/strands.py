@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gpu_stages.face.looks import Hair
+from gpu_stages.face.looks import Clothes, Hair
 from gpu_stages.face.sculpt import Canvas, Relief
 
 
@@ -31,8 +31,8 @@ def _across(hair: Hair, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, float,
     """The coordinate that changes from strand to strand, its frequency, the grooves' depth."""
     match hair:
         case Hair.SWEPT:
-            along = torch.atan2(y - 0.42 - 0.25 * z, x + 0.34)
-            return along, 26.0, 0.30
+            along = torch.atan2(y - 0.30 - 0.2 * z, x + 0.62)
+            return along, 40.0, 0.26
         case Hair.CURLS:
             return x, 30.0, 0.0
         case Hair.BOB:
@@ -68,3 +68,23 @@ def comb(r: Relief, hair: Hair, canvas: Canvas, device: torch.device) -> Combed:
         shine = shine * 0.0
     bent = Relief(r.depth, r.alpha, nx, ny, nz)
     return Combed(bent, groove, shine * (0.65 + 0.35 * groove).clamp_min(0.0))
+
+
+def knit(paint: Tensor, clothes: Clothes, r: Relief, canvas: Canvas, second: bool) -> Tensor:
+    """The weave of a piece of clothing, as tones of its colour. [3, h, w]."""
+    x, y = canvas.axes(r.depth.device)
+    rows = torch.sin((y + 0.10 * r.nx) * 260.0) * torch.sin((x + 0.05 * r.ny) * 300.0)
+    match clothes:
+        case Clothes.CREW:
+            ribs = torch.sin(torch.atan2(x, r.depth + 0.32) * 90.0)
+            return paint * (1.0 + (0.16 * ribs if second else 0.05 * rows))
+        case Clothes.TURTLENECK:
+            ribs = torch.sin(torch.atan2(x, r.depth + 0.32) * 84.0)
+            high = ((y + 0.66) / 0.06).clamp(0.0, 1.0)
+            return paint * (1.0 + 0.09 * ribs * high + 0.05 * rows)
+        case Clothes.BLAZER:
+            if second:
+                button = torch.sqrt(x * x + (y + 0.83) ** 2) - 0.012
+                seam = torch.exp(-((x.abs() - 0.028) ** 2) * 90000.0) * 0.10
+                return paint * (1.0 - seam - 0.35 * (button < 0.0).to(paint.dtype))
+            return paint * (1.0 + 0.07 * torch.sin((x + y) * 420.0) * torch.sin((x - y) * 90.0))

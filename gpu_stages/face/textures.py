@@ -66,12 +66,16 @@ class Sheet:
 
 
 def _kernel(source: Tensor, target: Tensor, width: float) -> Tensor:
-    """Weights [target, source] of Mitchell's cubic, `width` wide, rows not normalised at edges."""
-    t = ((target[:, None] - source[None, :]) / width).abs()
+    """Weights [target, source] of Mitchell's cubic, `width` wide, as if beyond source were zero."""
+    step = source[1] - source[0]
+    beyond = math.ceil(2.0 * width / abs(float(step)))
+    reach = torch.arange(-beyond, len(source) + beyond, device=source.device)
+    t = ((target[:, None] - (source[0] + step * reach)[None, :]) / width).abs()
     near = (7.0 * t**3 - 12.0 * t**2 + 16.0 / 3.0) / 6.0
     far = (-7.0 / 3.0 * t**3 + 12.0 * t**2 - 20.0 * t + 32.0 / 3.0) / 6.0
     got = torch.where(t < 1.0, near, torch.where(t < 2.0, far, torch.zeros_like(t)))
-    return got / (width / (source[1] - source[0]).abs())
+    got = got / got.sum(1, keepdim=True).clamp_min(1e-6)
+    return got[:, beyond : beyond + len(source)].contiguous()
 
 
 def resample(planes: Tensor, source: Canvas, target: Canvas, pixel: float) -> Tensor:
