@@ -164,6 +164,16 @@ class Incarnation:
         self.lives = Lives(
             self.worker_id, parts, outside, self.consumer, self.announcer, mint, self.tasks
         )
+        self.watch = OwnershipWatch(
+            world.db,
+            self.calls,
+            world.clock,
+            limits,
+            self.worker_id,
+            owned=self.lives.owned,
+            moves=self.lives.moves,
+            holds=self.lives.holds,
+        )
         self._heartbeat: asyncio.Task[None] | None = None
         self._drain: asyncio.Task[None] | None = None
 
@@ -193,19 +203,9 @@ class Incarnation:
             load=self._load,
             draining=self.set_draining,
         )
-        watch = OwnershipWatch(
-            db,
-            self.calls,
-            self._world.clock,
-            self.limits,
-            self.worker_id,
-            owned=self.lives.owned,
-            moves=self.lives.moves,
-            holds=self.lives.holds,
-        )
         spawn = self.tasks.spawn
         self._heartbeat = spawn(heartbeat.run(), "heartbeat")
-        spawn(watch.run(), "ownership")
+        spawn(self.watch.run(), "ownership")
         spawn(self.batcher.run(), "release")
         spawn(self.consumer.custody.run(), "custody")
         spawn(self.consumer.custody.maintain(), "watermarks")

@@ -1,0 +1,252 @@
+"""One worker as a process: open, check, start the stages, serve, drain."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import dataclass, replace
+
+import structlog
+import uvicorn
+
+from controller.clock import SystemClock
+from controller.http import create_app
+from controller.logs import configure_logs
+from controller.media import PacedMedia
+from controller.settings import WorkerSettings
+from controller.shell import Worker, WorkerOptions, WorkerWorld
+from gpu_stages.config import BadStagesConfig, load_stages_config
+from gpu_stages.runtime import PipelineRuntime, StageFailedToStart
+from ownership.kv import Database, StoreError
+from ownership.meta import ensure_meta
+from ownership.model import MetaMismatch
+from ownership.open import open_database
+from rtc_output.whep import WhepServer, WhepSettings
+from schemas.store_values import Meta
+from schemas.topics import TEXT_TOPIC
+from stream.aiokafka_transport import AiokafkaTransport
+from stream.settings import BadKafkaSettings, KafkaSettings
+from stream.topics import default_topics
+from stream.transport import BrokerAway, TopicRefused, Transport
+
+BACKLOG = 256
+HTTP_STOP_S = 2
+
+_log = structlog.get_logger(__name__)
+
+
+class StartFailed(Exception):
+    """The worker cannot start; the message says what to change."""
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: uvicorn would raise them again once it is done."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    worker: Worker
+    runtime: PipelineRuntime
+    whep: WhepServer
+
+
+async def run_worker(settings: WorkerSettings) -> None:
+    """Serves until SIGTERM or SIGINT, then drains; a second signal ends the process at once.
+
+    SIGUSR1 writes the state of every live to standard error. A start that fails ends the process
+    with its reason.
+    """
+    configure_logs(settings.log_format, settings.log_level)
+    try:
+        await serve(settings)
+    except (StartFailed, StageFailedToStart) as error:
+        raise SystemExit(f"worker cannot start: {error}") from None
+
+
+async def serve(
+    settings: WorkerSettings, on_ready: Callable[[int, Worker], None] | None = None
+) -> None:
+    """Serves until a signal comes or `Worker.stop` is called. `on_ready` gets port and worker.
+
+    Raises StartFailed, StageFailedToStart; and whatever made it impossible to go on.
+    """
+    with _listen(settings.host, settings.port) as listener:
+        port = int(listener.getsockname()[1])
+        async with _open(settings, port) as parts:
+            server = _Server(
+                uvicorn.Config(
+                    create_app(parts.worker, parts.runtime, parts.whep),
+                    lifespan="off",
+                    log_config=None,
+                    access_log=False,
+                    server_header=False,
+                    timeout_graceful_shutdown=HTTP_STOP_S,
+                    backlog=BACKLOG,
+                )
+            )
+            with _signals(parts.worker):
+                await _serve(parts, server, listener, on_ready, port)
+
+
+async def _serve(
+    parts: _Parts,
+    server: _Server,
+    listener: socket.socket,
+    on_ready: Callable[[int, Worker], None] | None,
+    port: int,
+) -> None:
+    """The worker and its HTTP server in one loop; either one's end is the other's."""
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(parts.worker.run(), name="worker")
+        serving = group.create_task(server.serve([listener]), name="http")
+        _log.info("worker_serves", port=port)
+        if on_ready is not None:
+            on_ready(port, parts.worker)
+        await asyncio.wait({running, serving}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            parts.worker.stop()
+        await asyncio.wait({running})
+        await parts.whep.close()
+        server.should_exit = True
+
+
+@contextlib.contextmanager
+def _listen(host: str, port: int) -> Generator[socket.socket]:
+    """Bound before anything else is opened, so that a taken port is said at once."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise StartFailed(
+            f"cannot listen on {host}:{port}: {error.strerror or error}. "
+            "Choose another --port, or end what uses it."
+        ) from error
+    with listener:
+        yield listener
+
+
+@contextlib.contextmanager
+def _signals(worker: Worker) -> Generator[None]:
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        if worker.stopping:
+            os._exit(128 + number)
+        _log.info("worker_drains", signal=number.name)
+        worker.stop()
+
+    def dump() -> None:
+        print(json.dumps(worker.dump(), indent=1, default=str), file=sys.stderr, flush=True)
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, stop, number)
+        loop.add_signal_handler(signal.SIGUSR1, dump)
+    except (ValueError, RuntimeError, NotImplementedError):
+        yield  # not in the main thread: whoever runs us stops us
+        return
+    try:
+        yield
+    finally:
+        for number in (*numbers, signal.SIGUSR1):
+            loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _open(settings: WorkerSettings, port: int) -> AsyncGenerator[_Parts]:
+    """Everything outside, checked, and closed again in the end."""
+    runtime = _runtime(settings)
+    rng = random.Random(secrets.randbits(128))
+    clock = SystemClock()
+    async with contextlib.AsyncExitStack() as stack:
+        transport = _transport(settings)
+        stack.push_async_callback(transport.close)
+        partitions = await _ensure_topics(transport, settings)
+        db = await _open_store(settings, rng)
+        stack.push_async_callback(db.close)
+        await _check_meta(db, partitions, settings)
+        whep = WhepServer(
+            WhepSettings(
+                viewers_max=settings.viewers_max,
+                viewers_per_live_max=settings.viewers_per_live_max,
+                host_addresses=settings.media_hosts,
+            )
+        )
+        stack.push_async_callback(whep.close)
+        options = WorkerOptions(
+            node=settings.node,
+            capacity=settings.capacity,
+            url=settings.url or _url(settings.host, port),
+            group=settings.group,
+            confluent_ids=settings.confluent_ids,
+        )
+        world = WorkerWorld(db, transport, runtime, PacedMedia(clock), clock, rng)
+        yield _Parts(Worker(options, world, settings.checked_limits()), runtime, whep)
+
+
+def _url(host: str, port: int) -> str:
+    """How others reach us. An address that means every interface means nothing to them."""
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _runtime(settings: WorkerSettings) -> PipelineRuntime:
+    try:
+        config = load_stages_config(settings.stages)
+    except BadStagesConfig as error:
+        raise StartFailed(f"stages: {error}") from error
+    config = replace(config, live_slots=settings.capacity)
+
+    def progress(stage: str, state: str, seconds: float) -> None:
+        _log.info("stage", stage=stage, state=str(state), seconds=round(seconds, 1))
+
+    return PipelineRuntime(config, device=settings.device, progress=progress)
+
+
+def _transport(settings: WorkerSettings) -> Transport:
+    try:
+        return AiokafkaTransport(KafkaSettings(settings.kafka, client_id="dhsched-worker"))
+    except BadKafkaSettings as error:
+        raise StartFailed(f"kafka: {error}") from error
+
+
+async def _ensure_topics(transport: Transport, settings: WorkerSettings) -> int:
+    try:
+        await transport.ensure_topics(default_topics())
+        return await transport.partition_count(TEXT_TOPIC)
+    except BrokerAway as error:
+        raise StartFailed(f"no Kafka broker answers at {settings.kafka} ({error})") from error
+    except TopicRefused as error:
+        raise StartFailed(f"the broker at {settings.kafka} refused a topic: {error}") from error
+
+
+async def _open_store(settings: WorkerSettings, rng: random.Random) -> Database:
+    try:
+        return await open_database(settings.store, random.Random(rng.getrandbits(64)))
+    except StoreError as error:
+        raise StartFailed(f"store: {error}") from error
+
+
+async def _check_meta(db: Database, partitions: int, settings: WorkerSettings) -> None:
+    try:
+        outcome = await ensure_meta(db, Meta(partitions))
+    except StoreError as error:
+        raise StartFailed(f"the store at {settings.store} does not answer: {error}") from error
+    if isinstance(outcome, MetaMismatch):
+        raise StartFailed(
+            f"the store at {settings.store} was made for a {TEXT_TOPIC} of "
+            f"{outcome.partition_count} partitions, and the broker's has {partitions}. Lives would "
+            "lose their text: use the topic the store was made for, or another store."
+        )
