@@ -5,6 +5,7 @@ Every command has `--json`; exit status 0 only on success, 2 for wrong usage.
 
 import asyncio
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
+import structlog
 from cyclopts import App, CycloptsError, Parameter
 
 from dhsched.output import CommandFailed, Output, fail
@@ -99,10 +101,14 @@ def dispatch(
         TOML file with settings; flags and DHSCHED_* environment go before it.
     """
     from dispatch.main import run_dispatch
-    from dispatch.settings import load_settings
+    from dispatch.settings import BadSettings, load_settings
 
     flags = {"kafka": kafka or None, "store": store or None, "host": host, "port": port}
-    _serve("dispatch", lambda: run_dispatch(load_settings(_given(flags), config)), json)
+    try:
+        settings = load_settings(_given(flags), config)
+    except BadSettings as error:
+        fail(CommandFailed(str(error), USAGE_STATUS), json)
+    _serve(run_dispatch(settings), json)
 
 
 @app.command
@@ -139,7 +145,7 @@ def worker(
         TOML file with settings; flags and DHSCHED_* environment go before it.
     """
     from controller.main import run_worker
-    from controller.settings import load_settings
+    from controller.settings import BadSettings, load_settings
 
     flags = {
         "kafka": kafka or None,
@@ -151,7 +157,11 @@ def worker(
         "host": host,
         "port": port,
     }
-    _serve("worker", lambda: run_worker(load_settings(_given(flags), config)), json)
+    try:
+        settings = load_settings(_given(flags), config)
+    except BadSettings as error:
+        fail(CommandFailed(str(error), USAGE_STATUS), json)
+    _serve(run_worker(settings), json)
 
 
 @app.command
@@ -281,14 +291,14 @@ def _first(group: BaseExceptionGroup[CommandFailed]) -> CommandFailed:
     return inner if isinstance(inner, CommandFailed) else _first(inner)
 
 
-def _serve(name: str, start: Any, as_json: bool) -> None:
+def _serve(role: Coroutine[Any, Any, None], as_json: bool) -> None:
     """Run a role of the system until it is told to end."""
     if os.environ.get(PARENT_ENV):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.environ[PARENT_ENV] != str(os.getppid()):
             sys.exit(1)  # The parent was gone before the kernel could promise.
     try:
-        asyncio.run(start())
+        asyncio.run(role)
     except CommandFailed as error:
         fail(error, as_json)
     except KeyboardInterrupt:
@@ -297,6 +307,10 @@ def _serve(name: str, start: Any, as_json: bool) -> None:
 
 def main() -> None:
     """Entry point: usage errors leave with 2."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     try:
         app(exit_on_error=False, print_error=True)
     except CycloptsError:

@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import webbrowser
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
@@ -71,26 +71,21 @@ async def _run(options: DemoOptions, text: str, output: Output) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _machine(options: DemoOptions, output: Output) -> AsyncIterator[OneMachine]:
-    with Status("starting", console=output.errors) as status:
+async def _machine(options: DemoOptions, output: Output) -> AsyncGenerator[OneMachine]:
+    status = Status("starting", console=output.errors)
 
-        def on_step(name: str, detail: str) -> None:
-            if detail == "ready":
-                output.note(f"[green]ready[/]  {name}")
-            else:
-                status.update(f"{name}: {detail}")
+    def on_step(name: str, detail: str) -> None:
+        if detail == "ready":
+            output.note(f"[green]ready[/]  {name}")
+        else:
+            status.update(f"{name}: {detail}")
 
-        if output.as_json:
-            status.stop()
-        machine = OneMachine(options.machine, on_step)
-        await machine.__aenter__()
-    try:
-        yield machine
-    except CommandFailed:
-        await machine.__aexit__(CommandFailed, None, None)
-        raise
-    finally:
-        await machine.__aexit__(None, None, None)
+    with contextlib.ExitStack() as shown:
+        if not output.as_json:
+            shown.enter_context(status)
+        async with OneMachine(options.machine, on_step) as machine:
+            shown.close()
+            yield machine
 
 
 async def _show(
@@ -141,7 +136,7 @@ def _has_display() -> bool:
 
 
 @contextlib.contextmanager
-def _until_signalled(stopped: asyncio.Event):
+def _until_signalled(stopped: asyncio.Event) -> Generator[None]:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)

@@ -14,7 +14,7 @@ from typing import Final, Self, cast
 from dhsched.client import DispatchClient
 from dhsched.output import CommandFailed
 from dhsched.processes import Children, ended
-from stream.embedded import EmbeddedBroker
+from stream.embedded import EmbeddedBroker, EmbeddedBrokerFailed
 
 READY_S: Final = 90.0
 POLL_S: Final = 0.1
@@ -47,7 +47,7 @@ class OneMachine:
         self, settings: OneMachineSettings, on_step: Callable[[str, str], None] | None = None
     ) -> None:
         self._settings = settings
-        self._on_step = on_step or (lambda name, detail: None)
+        self._on_step = on_step or _say_nothing
         self._broker: EmbeddedBroker | None = None
         self._failed = False
         self.run_dir = Path(tempfile.mkdtemp(prefix="dhsched-"))
@@ -73,7 +73,10 @@ class OneMachine:
         _refuse_taken_port(self._settings.port)
         if not self.kafka:
             self._on_step("broker", "starting the embedded broker")
-            self._broker = await EmbeddedBroker.start()
+            try:
+                self._broker = await EmbeddedBroker.start()
+            except EmbeddedBrokerFailed as error:
+                raise CommandFailed(str(error)) from error
             self.kafka = self._broker.bootstrap
         self._on_step("broker", "ready")
         await self._start_dispatch()
@@ -155,6 +158,10 @@ class OneMachine:
         if not self._failed:
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(self.run_dir)
+
+
+def _say_nothing(name: str, detail: str) -> None:
+    """For callers that show no progress."""
 
 
 def _refuse_taken_port(port: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 
@@ -58,7 +58,7 @@ class Output:
             table.add_row(*(_cell(row.get(column)) for column in columns))
         self.console.print(table)
 
-    def note(self, line: str) -> None:
+    def note(self, line: RenderableType) -> None:
         """Tell a person how it goes; machines are not told."""
         if not self.as_json:
             self.errors.print(line, highlight=False)

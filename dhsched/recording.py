@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from dhsched.client import DispatchClient
 from dhsched.output import CommandFailed, Output
 from dhsched.topic_writer import TopicWriter
-from rtc_output.mp4 import remux_to_mp4
+from rtc_output.mp4 import RecordingFailed, remux_to_mp4
 from schemas.text_record import RecordKind
 
 FIRST_BYTES_S: Final = 15.0
@@ -40,7 +40,10 @@ async def record(
         live = await client.get(f"/v1/lives/{live_id}")
         if live.get("state") != "closed":
             raise CommandFailed(f"live {live_id} is {live.get('state')} though its stream ended")
-        duration_s = remux_to_mp4(part, out)
+        try:
+            duration_s = remux_to_mp4(part, out)
+        except RecordingFailed as error:
+            raise CommandFailed(str(error)) from error
     output.result(
         {"live_id": live_id, "recording": str(out), "seconds": duration_s},
         f"recorded {duration_s:.1f} s to {out}",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from dhsched.output import CommandFailed, Output
-from schemas.events import LiveEvent, decode_event
+from schemas.events import LiveEvent
 from schemas.partition import partition_of
 from schemas.topics import EVENTS_TOPIC
 from stream.aiokafka_transport import AiokafkaTransport
@@ -48,7 +48,7 @@ async def _events(reader: RangeReader, partition: int, live: str) -> AsyncIterat
         for record in records:
             offset = record.offset + 1
             if record.key == live.encode() and record.value is not None:
-                yield decode_event(record.value)
+                yield LiveEvent.decode(record.value)
 
 
 def _row(event: LiveEvent) -> dict[str, Any]:

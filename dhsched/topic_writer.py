@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from dhsched.output import CommandFailed
@@ -25,7 +25,7 @@ class TopicWriter:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def to(cls, kafka: str) -> AsyncIterator["TopicWriter"]:
+    async def to(cls, kafka: str) -> AsyncGenerator["TopicWriter"]:
         """A writer to the cluster at `kafka` (host:port, ...)."""
         transport = AiokafkaTransport(kafka)
         try:

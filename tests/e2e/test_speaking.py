@@ -6,7 +6,7 @@ import json
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from schemas.dead_letter import DeadLetter, decode_dead_letter
+from schemas.dead_letter import DeadLetter
 from schemas.text_record import RecordKind, TextRecord, encode_text_record
 from schemas.topics import DEAD_LETTER_TOPIC, TEXT_TOPIC
 from tests.e2e.conftest import System
@@ -44,7 +44,7 @@ def dead_letters(kafka: str, count: int) -> list[DeadLetter]:
         for _ in range(200):
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
-                found.append(decode_dead_letter(message.value()))
+                found.append(DeadLetter.decode(message.value()))
             if len(found) >= count:
                 break
     finally:
