@@ -41,7 +41,7 @@ class DeadLetter:
         if key is not None and len(key) > ORIGINAL_KEY_BYTES_MAX:
             detail += f" [key cut from {len(key)} bytes]"
             key = key[:ORIGINAL_KEY_BYTES_MAX]
-        return _CODEC.encode(
+        return _CODEC.encode_fields(
             {
                 "reason": self.reason.value,
                 "detail": detail,

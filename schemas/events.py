@@ -54,7 +54,7 @@ class LiveEvent:
     def encode(self) -> bytes:
         """An Avro single object. Raises BadRecord when it is too large or `data` is not flat."""
         _check_flat(cast("dict[str, Any]", self.data))
-        value = _CODEC.encode(
+        value = _CODEC.encode_fields(
             {
                 "kind": self.kind.value,
                 "event_id": self.event_id,

@@ -4,10 +4,9 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, ClassVar, Self, cast
 
 from schemas.bad_record import BadRecord, DeadLetterReason
@@ -47,25 +46,21 @@ class Generation:
 
 
 class StoreValue:
-    """What every value of the store can do. Each subclass names its schema."""
+    """What every value of the store can do. Each subclass names its schema, whose fields its
+    attributes are.
+    """
 
     __slots__ = ()
     schema: ClassVar[str]
 
     def encode(self) -> bytes:
         """An Avro single object of the newest schema."""
-        plan = _plan(type(self))
-        values = dict(zip(plan.names, plan.values(self), strict=True))
-        return plan.codec.encode(self._to_fields(values))
+        return _codec(type(self)).encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """Raises BadRecord."""
-        return cast(Self, _plan(cls).decode(value))
-
-    def _to_fields(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The fields as the schema names them, from the attributes."""
-        return values
+        return cast(Self, _decoder(cls)(value))
 
     @classmethod
     def _from_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -73,36 +68,32 @@ class StoreValue:
         return values
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What encoding and decoding one class needs, looked up once."""
-
-    codec: Codec
-    names: tuple[str, ...]
-    values: Callable[[StoreValue], tuple[Any, ...]]
-    decode: Callable[[bytes], StoreValue]
+_codecs: dict[type[StoreValue], Codec] = {}
+_decoders: dict[type[StoreValue], Callable[[bytes], StoreValue]] = {}
 
 
-_plans: dict[type[StoreValue], _Plan] = {}
+def _codec(cls: type[StoreValue]) -> Codec:
+    codec = _codecs.get(cls)
+    if codec is None:
+        codec = _codecs[cls] = Codec(cls.schema)
+    return codec
 
 
-def _plan(cls: type[StoreValue]) -> _Plan:
-    plan = _plans.get(cls)
-    if plan is None:
-        names = tuple(field.name for field in fields(cast(Any, cls)))
-        codec = Codec(cls.schema)
+def _decoder(cls: type[StoreValue]) -> Callable[[bytes], StoreValue]:
+    decoder = _decoders.get(cls)
+    if decoder is None:
+        codec = _codec(cls)
 
         @lru_cache(maxsize=_DECODED_MAX)
         def decode(value: bytes) -> StoreValue:
-            read = codec.decode_own(value)
+            found = codec.decode(value)
             try:
-                return cls(**cls._from_fields(read))  # pyright: ignore[reportPrivateUsage]
+                return cls(**cls._from_fields(found))  # pyright: ignore[reportPrivateUsage]
             except (TypeError, ValueError) as error:
                 raise BadRecord(DeadLetterReason.BAD_SHAPE, f"{cls.schema}: {error}") from error
 
-        plan = _Plan(codec, names, cast(Any, attrgetter(*names)), decode)
-        _plans[cls] = plan
-    return plan
+        decoder = _decoders[cls] = decode
+    return decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +109,6 @@ class LiveState(StoreValue):
     closed_at_ms: int | None = None
     close_reason: str = ""
     create_id: str = ""
-
-    def _to_fields(self, values: dict[str, Any]) -> dict[str, Any]:
-        values["options"] = self.options.as_mapping()
-        return values
 
     @classmethod
     def _from_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -196,18 +183,6 @@ class Checkpoint(StoreValue):
     utterance: int = 0
     media_frame: int = 0
     at_ms: int = 0
-
-    def _to_fields(self, values: dict[str, Any]) -> dict[str, Any]:
-        values["segments"] = [
-            {
-                "start_offset": bounds.start_offset,
-                "start_char": bounds.start_char,
-                "end_offset": bounds.end_offset,
-                "end_char": bounds.end_char,
-            }
-            for bounds in self.segments
-        ]
-        return values
 
     @classmethod
     def _from_fields(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class TextRecord:
 def encode_text_record(record: TextRecord) -> bytes:
     """An Avro single object of the newest schema. Raises BadRecord for what decoding refuses."""
     check_text_record(record)
-    return _CODEC.encode(
+    return _CODEC.encode_fields(
         {
             "kind": record.kind.value.upper(),
             "text": record.text,
@@ -159,17 +159,7 @@ def _decode_confluent(value: bytes, confluent_ids: Mapping[int, int]) -> dict[st
     if len(value) < _CONFLUENT_HEADER_BYTES:
         raise BadRecord(DeadLetterReason.TRUNCATED, f"{len(value)} bytes, the framing alone is 5")
     schema_id = int.from_bytes(value[1:_CONFLUENT_HEADER_BYTES], "big")
-    version = _CODEC.newest
-    fingerprint = confluent_ids.get(schema_id)
-    if fingerprint is not None:
-        found = _CODEC.by_fingerprint.get(fingerprint)
-        if found is None:
-            raise BadRecord(
-                DeadLetterReason.UNKNOWN_SCHEMA,
-                f"schema id {schema_id} is mapped to {fingerprint:016x}, which is not known",
-            )
-        version = found
-    return _CODEC.decode_body(value[_CONFLUENT_HEADER_BYTES:], version)
+    return _CODEC.decode_body(value[_CONFLUENT_HEADER_BYTES:], confluent_ids.get(schema_id))
 
 
 def _decode_json(value: bytes) -> dict[str, Any]:

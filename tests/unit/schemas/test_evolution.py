@@ -1,13 +1,16 @@
 """Every version of a schema reads what the one before wrote; the ones in use have not changed."""
 
+import io
 import json
 from typing import Any
 
+import fastavro
 import pytest
 
 from schemas import registry
 from schemas.bad_record import BadRecord, DeadLetterReason
 from schemas.codec import Codec
+from schemas.registry import SchemaVersion
 
 # What has been written with these must stay readable: a change is a further version, and a
 # further line here.
@@ -56,16 +59,22 @@ def example(schema: Any) -> Any:
             return 7
 
 
+def by_fastavro(version: SchemaVersion, value: Any) -> bytes:
+    out = io.BytesIO()
+    out.write(version.header)
+    fastavro.schemaless_writer(out, dict(version.parsed), value)
+    return out.getvalue()
+
+
 @pytest.mark.parametrize("name", registry.names())
 def test_each_version_reads_the_one_before(name: str) -> None:
     versions = registry.versions(name)
     for at in range(len(versions)):
-        written = Codec(name, versions[: at + 1]).encode(example(versions[at].parsed))
+        written = by_fastavro(versions[at], example(versions[at].parsed))
         for later in range(at, len(versions)):
             reader = Codec(name, versions[: later + 1])
             expected = {field["name"] for field in versions[later].parsed["fields"]}
             assert reader.decode(written, bytes_max=10_000).keys() == expected
-            assert reader.decode_own(written).keys() == expected
 
 
 V1 = {
@@ -92,15 +101,17 @@ def thing(*schemas: dict[str, Any]) -> Codec:
 
 def test_a_field_may_go_and_another_come() -> None:
     old, new = thing(V1), thing(V1, V2)
-    written = old.encode({"a": 5, "gone": "x"})
+    written = old.encode_fields({"a": 5, "gone": "x"})
     assert new.decode(written, bytes_max=100) == {"a": 5, "new": None}
-    assert new.decode_own(written) == {"a": 5, "new": None}
-    assert new.decode(new.encode({"a": 6, "new": "y"}), bytes_max=100) == {"a": 6, "new": "y"}
+    assert new.decode(new.encode_fields({"a": 6, "new": "y"}), bytes_max=100) == {
+        "a": 6,
+        "new": "y",
+    }
 
 
 def test_the_version_before_does_not_guess_at_the_one_after() -> None:
     with pytest.raises(BadRecord) as caught:
-        thing(V1).decode(thing(V1, V2).encode({"a": 1, "new": None}), bytes_max=100)
+        thing(V1).decode(thing(V1, V2).encode_fields({"a": 1, "new": None}), bytes_max=100)
     assert caught.value.reason is DeadLetterReason.UNKNOWN_SCHEMA
 
 
@@ -110,12 +121,12 @@ def test_a_version_that_cannot_read_the_one_before_is_noticed() -> None:
         "fields": [{"name": "a", "type": "long"}, {"name": "needed", "type": "string"}],
     }
     with pytest.raises(BadRecord) as caught:
-        thing(V1, broken).decode(thing(V1).encode({"a": 1, "gone": ""}), bytes_max=100)
+        thing(V1, broken).decode(thing(V1).encode_fields({"a": 1, "gone": ""}), bytes_max=100)
     assert caught.value.reason is DeadLetterReason.BAD_SHAPE
 
 
 def test_old_bytes_are_checked_as_strictly_as_new_ones() -> None:
-    written = thing(V1).encode({"a": 1, "gone": "x"})
+    written = thing(V1).encode_fields({"a": 1, "gone": "x"})
     for damaged in (written + b"\x00", written[:-1], written[:10] + b"\x82\x00" + written[11:]):
         with pytest.raises(BadRecord):
             thing(V1, V2).decode(damaged, bytes_max=100)
