@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import av
-from av.container import InputContainer
 from av.error import FFmpegError
 
 from rtc_output.egress import LiveEgress
@@ -191,7 +190,7 @@ class Mp4Writer:
             with _failing_as_recording(self.path):
                 self._file.write(self._fragmenter.flush())
                 self._file.close()
-            return remux_to_mp4(self._part, self.path)
+            return _remux(self._part, self.path)
         finally:
             self.abort()
 
@@ -203,17 +202,24 @@ class Mp4Writer:
             self._part.unlink(missing_ok=True)
 
 
-def remux_to_mp4(source: Path, target: Path) -> Recording:
+def remux_to_mp4(source: Path, target: Path) -> float:
     """Copy an MP4 of any kind to one with its header first, checked, then renamed into place.
 
-    Raises RecordingFailed; an older file under the target's name then stays as it was.
+    A source that breaks off is used up to the last moment that has both sound and picture. Returns
+    the seconds copied. Raises RecordingFailed; an older file under the target's name then stays as
+    it was.
     """
+    return _remux(source, target).seconds
+
+
+def _remux(source: Path, target: Path) -> Recording:
     part = _temporary(target)
     try:
         with _failing_as_recording(target):
-            _copy_packets(source, part)
-            wanted, made = read_back(source), read_back(part)
-            _check(target, wanted, made)
+            copied = _copy_packets(source, part)
+            made = read_back(part)
+            if (made.pictures, made.packets) != copied:
+                raise RecordingFailed(f"cannot write {target}: {made} is not what was copied")
             with part.open("rb") as written:
                 os.fsync(written.fileno())
             part.replace(target)
@@ -224,16 +230,21 @@ def remux_to_mp4(source: Path, target: Path) -> Recording:
             part.unlink(missing_ok=True)
 
 
-def _copy_packets(source: Path, part: Path) -> None:
+def _copy_packets(source: Path, part: Path) -> tuple[int, int]:
+    """Returns how many (pictures, packets of sound) went over."""
+    until_us = min(_contents(source)[0].values()) + SYNC_TOLERANCE_US
+    counts = {"video": 0, "audio": 0}
     with (
         av.open(str(source), format="mp4") as inner,
         av.open(str(part), "w", format="mp4", options={"movflags": "+faststart"}) as outer,
     ):
         streams = {stream.index: outer.add_stream_from_template(stream) for stream in inner.streams}
         for packet in inner.demux():
-            if packet.dts is not None:
+            if _is_whole(packet) and _end_us(packet) <= until_us:
+                counts[packet.stream.type] += 1
                 packet.stream = streams[packet.stream.index]
                 outer.mux(packet)
+    return counts["video"], counts["audio"]
 
 
 def read_back(path: Path) -> Recording:
@@ -242,19 +253,7 @@ def read_back(path: Path) -> Recording:
     Raises RecordingFailed when its two tracks do not end together, FFmpegError when it is no
     MP4.
     """
-    ends_us: dict[str, int] = {}
-    counts = {"video": 0, "audio": 0}
-    container: InputContainer
-    with av.open(str(path), format="mp4") as container:
-        for packet in container.demux():
-            if packet.pts is None:
-                continue
-            kind = packet.stream.type
-            end_us = _us(packet.pts + (packet.duration or 0), packet.time_base)
-            counts[kind] += 1
-            ends_us[kind] = max(end_us, ends_us.get(kind, 0))
-    if set(ends_us) != {"video", "audio"}:
-        raise RecordingFailed(f"{path} holds {sorted(ends_us)}, not a picture and a sound track")
+    ends_us, counts = _contents(path)
     apart_us = abs(ends_us["video"] - ends_us["audio"])
     if apart_us > SYNC_TOLERANCE_US:
         raise RecordingFailed(f"{path}: sound and picture end {apart_us / 1000:.0f} ms apart")
@@ -266,15 +265,30 @@ def read_back(path: Path) -> Recording:
     )
 
 
-def _us(pts: int, time_base: Any) -> int:
-    return pts * time_base.numerator * 1_000_000 // time_base.denominator
+def _contents(path: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """When each track ends, in microseconds, and how many packets it has."""
+    ends_us: dict[str, int] = {}
+    counts = {"video": 0, "audio": 0}
+    with av.open(str(path), format="mp4") as container:
+        for packet in container.demux():
+            if _is_whole(packet):
+                kind = packet.stream.type
+                counts[kind] += 1
+                ends_us[kind] = max(_end_us(packet), ends_us.get(kind, 0))
+    if set(ends_us) != {"video", "audio"}:
+        raise RecordingFailed(f"{path} holds {sorted(ends_us)}, not a picture and a sound track")
+    return ends_us, counts
 
 
-def _check(target: Path, wanted: Recording, made: Recording) -> None:
-    if (wanted.pictures, wanted.packets) != (made.pictures, made.packets) or (
-        abs(wanted.seconds - made.seconds) * 1e6 > SYNC_TOLERANCE_US
-    ):
-        raise RecordingFailed(f"cannot write {target}: the copy differs, {made} is not {wanted}")
+def _is_whole(packet: "av.Packet[Any]") -> bool:
+    """Neither the empty packet that ends a track nor one that the file breaks off in."""
+    return packet.pts is not None and not packet.is_corrupt
+
+
+def _end_us(packet: "av.Packet[Any]") -> int:
+    base = packet.time_base
+    pts = (packet.pts or 0) + (packet.duration or 0)
+    return pts * base.numerator * 1_000_000 // base.denominator
 
 
 def _sync_folder(folder: Path) -> None:

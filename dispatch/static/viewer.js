@@ -1,108 +1,15 @@
 // The page: a list of lives with a form for a new one, or one live to watch and to talk to.
 
-import { api, Problem } from "./api.js";
+import { api } from "./api.js";
+import { Home } from "./home.js";
 import { RtcFigures, SoundMeter } from "./meters.js";
 import { Transcript } from "./transcript.js";
+import { $, asProblem, ms, showProblem, words } from "./ui.js";
 import { Player } from "./whep.js";
 
-const LIVES_EVERY_MS = 4_000;
 const LIVE_EVERY_MS = 5_000;
 const FIGURES_EVERY_MS = 1_000;
 const HEARD_WITHIN_MS = 1_000;
-const $ = (id) => document.getElementById(id);
-const ms = (value) => (value === null ? "–" : `${Math.round(value)} ms`);
-
-function showProblem(problem) {
-  $("problemTitle").textContent = problem?.title ?? "";
-  $("problemDetail").textContent = problem?.detail ?? "";
-  $("problem").hidden = !problem;
-}
-
-function asProblem(error) {
-  return error instanceof Problem ? error : new Problem("Something went wrong here", String(error));
-}
-
-// An id with a slash would be two steps of a path for whatever stands between us and the service.
-function watchPath(id) {
-  const name = encodeURIComponent(id);
-  return id.includes("/") ? `/?live=${name}` : `/watch/${name}`;
-}
-
-// -- the list of lives and the form
-
-class Home {
-  start() {
-    $("home").hidden = false;
-    document.title = "DHSched";
-    $("liveName").textContent = "";
-    this.timer = setInterval(() => document.hidden || this.refresh(), LIVES_EVERY_MS);
-    this.refresh();
-  }
-
-  stop() {
-    clearInterval(this.timer);
-    $("home").hidden = true;
-  }
-
-  async refresh() {
-    try {
-      this.show((await api.lives()).lives);
-    } catch (error) {
-      showProblem(asProblem(error));
-    }
-  }
-
-  show(lives) {
-    const newestFirst = (a, b) => (b.created_at_ms ?? 0) - (a.created_at_ms ?? 0);
-    const open = lives.filter((one) => one.state === "open").sort(newestFirst);
-    const shut = lives.filter((one) => one.state !== "open").sort(newestFirst);
-    $("lives").replaceChildren(...[...open, ...shut.slice(0, 10)].map((one) => this.row(one)));
-    $("noLives").hidden = lives.length > 0;
-  }
-
-  row(one) {
-    const item = document.createElement("li");
-    const link = document.createElement("a");
-    link.href = watchPath(one.live_id);
-    const name = document.createElement("b");
-    name.textContent = one.live_id;
-    const state = document.createElement("i");
-    state.textContent = one.state;
-    state.className = one.state;
-    const where = document.createElement("small");
-    where.textContent = one.generation
-      ? `${one.generation.worker_id}, epoch ${one.generation.epoch}`
-      : "waits for a worker";
-    if (one.state !== "open") where.textContent = words(one.close_reason || "ended");
-    link.append(name, state, where);
-    item.append(link);
-    return item;
-  }
-
-  async create(form) {
-    const fields = new FormData(form);
-    const size = Number(fields.get("size"));
-    const options = {
-      look: fields.get("look"),
-      speed: Number(fields.get("speed")),
-      width_px: size,
-      height_px: size,
-    };
-    const body = { options };
-    const name = fields.get("live_id").trim();
-    if (name) body.live_id = name;
-    $("createButton").disabled = true;
-    try {
-      const made = await api.create(body);
-      showProblem(null);
-      go(watchPath(made.live_id));
-    } catch (error) {
-      showProblem(asProblem(error));
-    } finally {
-      $("createButton").disabled = false;
-    }
-  }
-}
 
 // -- one live
 
@@ -376,11 +283,6 @@ class Watch {
   }
 }
 
-function words(name) {
-  const text = String(name).replaceAll("_", " ");
-  return text.charAt(0).toUpperCase() + text.slice(1);
-}
-
 // -- which of the two
 
 let view = null;
@@ -390,7 +292,7 @@ function route() {
   for (const id of ["send", "interrupt", "text"]) $(id).disabled = false;
   const match = /^\/watch\/([^/]+)\/?$/.exec(location.pathname);
   const id = match ? decodeURIComponent(match[1]) : new URLSearchParams(location.search).get("live");
-  view = id ? new Watch(id) : new Home();
+  view = id ? new Watch(id) : new Home(go);
   view.start();
 }
 

@@ -12,8 +12,10 @@ import av
 import numpy as np
 import pytest
 
+from rtc_output.fragments import Fragmenter
 from rtc_output.mp4 import Mp4Writer, RecordingFailed, read_back, remux_to_mp4, stream_mp4
 from rtc_output.pacing_loop import PacingLoop
+from rtc_output.units import TICK_US, UNIT_US
 from schemas.media import FRAMES_PER_S, MediaTick
 from tests.browser.synthetic import SyntheticLive, until
 
@@ -174,6 +176,28 @@ def test_a_full_disk_is_a_clear_error_and_the_old_file_stays(
         writer.finish()
     assert target.read_bytes() == b"an older recording"
     assert [path.name for path in tmp_path.iterdir()] == ["out.mp4"]
+
+
+@pytest.mark.parametrize("share", [0.35, 0.5, 0.77, 0.99])
+def test_a_recording_that_breaks_off_is_saved_as_far_as_it_goes(
+    tmp_path: Path, ticks: list[MediaTick], share: float
+) -> None:
+    """As a crash leaves it: in the middle of a fragment."""
+    fragmenter, whole = Fragmenter(1_000_000), b""
+    for tick in ticks:
+        for half in (0, 1):
+            at_us = tick.frame_index * TICK_US + half * UNIT_US
+            video = b"" if half else tick.video
+            whole += fragmenter.add(
+                at_us, opus=tick.opus[half], video=video, keyframe=bool(video) and tick.keyframe
+            )
+    whole += fragmenter.flush()
+    source, target = tmp_path / "cut.mp4", tmp_path / "out.mp4"
+    source.write_bytes(whole[: int(len(whole) * share)])
+    seconds = remux_to_mp4(source, target)
+    assert 0.3 * 4 * share < seconds <= 4 * share + 0.5
+    times, _, _, end = watched(target)
+    assert end == pytest.approx(times[-1] + 0.04, abs=0.045)
 
 
 def test_remuxing_what_is_no_mp4_fails_clearly(tmp_path: Path) -> None:
