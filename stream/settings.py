@@ -44,6 +44,10 @@ class KafkaSettings:
     def __post_init__(self) -> None:
         if not [server for server in self.bootstrap.split(",") if server.strip()]:
             raise BadKafkaSettings("bootstrap names no server (HOST:PORT, ...)")
+        for server in self.servers:
+            _, colon, port = server.rpartition(":")
+            if colon and not (port.isdecimal() and 0 < int(port) < 65_536):
+                raise BadKafkaSettings(f"{server} is not HOST:PORT")
         known = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
         if self.security_protocol not in known:
             raise BadKafkaSettings(f"security_protocol is one of {', '.join(known)}")

@@ -16,6 +16,8 @@ def test_the_defaults_agree() -> None:
     [
         {"bootstrap": ""},
         {"bootstrap": " , "},
+        {"bootstrap": "a:1,b:x"},
+        {"bootstrap": "a:0"},
         {"heartbeat_interval_ms": 10_000},
         {"session_timeout_ms": 60_000},
         {"rebalance_timeout_ms": 60_000},
