@@ -33,7 +33,7 @@ def is_whole(taken: Taken) -> bool:
 def publish(producer: RingProducer, number: int, binding: int = 1) -> None:
     """Wait for room, without spinning."""
     while not producer.room():
-        select.select([producer.space_fd()], (), (), 10)
+        assert select.select([producer.space_fd()], (), (), 20)[0], "no room for 20 s"
         producer.quiet()
     producer.publish(header_of(number, binding), parts_of(number))
 

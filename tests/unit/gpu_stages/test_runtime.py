@@ -108,23 +108,36 @@ async def start() -> AsyncIterator[Start]:
 
 async def test_text_becomes_ticks(start: Start) -> None:
     worker = await start()
-    runtime: StageRuntime = worker.runtime
-    bound = runtime.bind(live())
+    bound = worker.bind_paced(live())
     assert (bound.live_slot, bound.binding) == (0, 1)
-    assert worker.ticks == []
+    assert worker.ticks == [], "never inside a call"
+    runtime: StageRuntime = worker.runtime
     assert runtime.room(0)
     runtime.feed(0, segment("hello", segment_id=2**63))
-    runtime.set_credit(0, 119)
-    await until(lambda: len(worker.ticks) == 20, what="twenty ticks")
-    assert [tick.frame_index for tick in worker.ticks] == list(range(100, 120))
+    await worker.until_spoken(1, "hello")
     assert worker.spoken(1) == "hello"
+    frames = [tick.frame_index for tick in worker.ticks]
+    assert frames == list(range(100, 100 + len(frames)))
     speaking = [tick for tick in worker.ticks if tick.segment_id]
     assert {(t.live_slot, t.binding, t.epoch, t.segment_id) for t in speaking} == {(0, 1, 5, 2**63)}
     assert [t.sample_start for t in speaking] == [TICK_SAMPLES * i for i in range(5)]
     assert [bool(t.flags & TickFlag.LAST_OF_SEGMENT) for t in speaking] == [False] * 4 + [True]
     assert speaking[0].opus == (b"h", b"H")
-    await asyncio.sleep(0.03)
-    assert len(worker.ticks) == 20, "no tick above the credit"
+
+
+async def test_no_tick_is_made_above_the_credit(start: Start) -> None:
+    worker = await start()
+    worker.runtime.bind(live())
+    worker.bind_paced(live("berta"))
+    await until(lambda: len(worker.ticks) > 50, what="ticks of the other live")
+    assert not [tick for tick in worker.ticks if tick.live_slot == 0]
+    worker.runtime.set_credit(0, 119)
+    worker.runtime.set_credit(0, 110)
+    await until(lambda: sum(tick.live_slot == 0 for tick in worker.ticks) == 20)
+    seen = len(worker.ticks)
+    await until(lambda: len(worker.ticks) > seen + 50, what="more ticks of the other live")
+    mine = [tick.frame_index for tick in worker.ticks if tick.live_slot == 0]
+    assert mine == list(range(100, 120))
 
 
 async def test_lives_are_kept_apart(start: Start) -> None:
