@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from ownership import keys, rules
 from ownership.kv import int64
-from ownership.memory import MemoryStore
+from ownership.memory_store import MemoryStore
+from ownership.slots import reservation_index
 from ownership.tuple_layer import unpack
 from schemas.store_values import (
     Cursor,
@@ -57,7 +58,9 @@ class Checker:
                 self.old.pop(key, None)
             else:
                 self.old[key] = raw
-        if any(unpack(key)[0] in ("gen", "slot", "tally", "by_worker", "live") for key in changes):
+        if any(
+            unpack(key)[0] in ("gen", "slot", "tally", "reservation", "live") for key in changes
+        ):
             self._everything_agrees()
 
     def _value(self, key: bytes) -> bytes | None:
@@ -125,6 +128,7 @@ class Checker:
         lives: dict[str, LiveState] = {}
         owned: dict[tuple[str, str], int] = {}
         tallies: dict[str, int] = {}
+        tokens: dict[tuple[str, int], str] = {}
         for key, raw in self.store.contents.values.items():
             match unpack(key):
                 case ("slot", str(worker_id), int(index)):
@@ -135,6 +139,8 @@ class Checker:
                     lives[live_id] = LiveState.decode(raw)
                 case ("by_worker", str(worker_id), str(live_id)):
                     owned[worker_id, live_id] = int64(raw)
+                case ("reservation", str(worker_id), str(token)):
+                    tokens[worker_id, reservation_index(raw)] = token
                 case ("tally", str(worker_id)):
                     tallies[worker_id] = int64(raw)
         holders = {
@@ -148,6 +154,10 @@ class Checker:
             if slot.state is SlotState.HELD
         }
         assert held == holders, "held slots and committed generations are one and the same"
+        reserved = {
+            place: slot.token for place, slot in slots.items() if slot.state is SlotState.RESERVED
+        }
+        assert reserved == tokens, "reserved slots and reservations are one and the same"
         assert owned == {
             (value.worker_id, live_id): value.epoch
             for live_id, value in generations.items()

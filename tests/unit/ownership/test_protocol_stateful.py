@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ownership.custody import dispose_unowned, raise_watermark
 from ownership.generations import (
@@ -77,6 +77,10 @@ class Protocol(RuleBasedStateMachine):
         return self.runner.run(main())
 
     def a_worker(self, draw: int) -> str:
+        """Mostly one that is admitted something, sometimes an old or an unknown one."""
+        ready = [name for name, known in self.reference.workers.items() if known.state == "ready"]
+        if draw % 4 and ready:
+            return ready[draw % len(ready)]
         return self.incarnations[-1 - draw % min(4, len(self.incarnations))]
 
     def a_generation(self, draw: int) -> tuple[str, Generation]:
@@ -94,8 +98,9 @@ class Protocol(RuleBasedStateMachine):
     @initialize()
     def some_workers(self) -> None:
         for node in NODES:
-            self.register(node, 2, "answered")
+            self.register(node, 3, "answered")
 
+    @precondition(lambda self: self.ids % 5 == 0)
     @rule(node=st.sampled_from(NODES), capacity=st.integers(1, 3), chance=chances)
     def register(self, node: str, capacity: int, chance: str) -> None:
         worker_id = f"{node}-{self.fresh_id()}"
