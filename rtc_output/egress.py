@@ -131,7 +131,8 @@ class LiveEgress:
             return refusal
         self._last_pushed = tick.frame_index
         self._queue.append(tick)
-        self._pacer.arrived(tick.frame_index, self._now_us())
+        speech = tick.sample_start >= 0 and tick.utterance >= self._utterance
+        self._pacer.arrived(tick.frame_index, self._now_us(), speech=speech)
         if self.on_push is not None and not self._advancing:
             self.on_push()
         return None

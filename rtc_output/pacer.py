@@ -31,13 +31,16 @@ class PacerSettings:
     """How a live is paced. The defaults favour a short way from text to sound.
 
     `lead_frames` is where the lead starts; it grows by itself where ticks come late and shrinks
-    where they come early, between the two bounds. `start_delay_us` is the slack that the first
-    tick of a binding gets. `burst_us` is how much late media may go out back to back.
+    where they come early, between the two bounds. It is what new speech waits behind, so it is
+    short, and `lead_frames_speech` come on top only once speech is on its way. `start_delay_us` is
+    the slack that the first tick of a binding gets. `burst_us` is how much late media may go out
+    back to back.
     """
 
-    lead_frames: int = 4
-    lead_frames_min: int = 3
-    lead_frames_max: int = 12
+    lead_frames: int = 3
+    lead_frames_min: int = 2
+    lead_frames_max: int = 6
+    lead_frames_speech: int = 3
     start_delay_us: int = 20_000
     catch_up_spacing_us: int = 10_000
     burst_us: int = 20_000
@@ -48,7 +51,9 @@ class PacerSettings:
     def __post_init__(self) -> None:
         if not 1 <= self.lead_frames_min <= self.lead_frames <= self.lead_frames_max:
             raise ValueError("lead_frames must lie between lead_frames_min and lead_frames_max")
-        if self.ahead_us_max <= self.lead_frames_max * TICK_US:
+        if self.lead_frames_speech < 0:
+            raise ValueError("lead_frames_speech must not be negative")
+        if self.ahead_us_max <= (self.lead_frames_max + self.lead_frames_speech) * TICK_US:
             raise ValueError("ahead_us_max must exceed the longest lead")
         if not 0 < self.catch_up_spacing_us < UNIT_US:
             raise ValueError("catch_up_spacing_us must lie between 0 and 20 ms")
@@ -130,32 +135,45 @@ class Lead:
 
     The margin of a tick is the time left until it is due when it arrives. Too small a margin and
     the lead grows by one frame, and again only once the stages could have answered; a margin that
-    stayed wide for a whole window gives one frame back.
+    stayed wide for a whole window of silence gives one frame back. With every tick of speech it
+    grows by one more, up to `lead_frames_speech`: what is under way should not stutter, and what
+    comes next in it waits for nothing.
     """
 
     def __init__(self, settings: PacerSettings) -> None:
-        self.frames = settings.lead_frames
         self._settings = settings
+        self._quiet = settings.lead_frames
+        self._extra = 0
         self._hold = settings.lead_frames
         self._window: deque[int] = deque(maxlen=LEAD_WINDOW_TICKS)
 
-    def observe(self, margin_us: int) -> None:
+    @property
+    def frames(self) -> int:
+        """The lead now."""
+        return self._quiet + self._extra
+
+    def observe(self, margin_us: int, *, speech: bool) -> None:
         """Learn from one arrived tick."""
+        if not speech:
+            self._extra = 0
+        elif self._extra < self._settings.lead_frames_speech:
+            self._extra += 1
         if self._hold > 0:
             self._hold -= 1
             return
-        self._window.append(margin_us)
-        if margin_us < MARGIN_LOW_US and self.frames < self._settings.lead_frames_max:
+        # The extra frames widen the margin; they say nothing of what silence could do without.
+        self._window.append(margin_us - self._extra * TICK_US)
+        if margin_us < MARGIN_LOW_US and self._quiet < self._settings.lead_frames_max:
             self._change(1)
         elif (
             len(self._window) == LEAD_WINDOW_TICKS
             and min(self._window) > MARGIN_SPARE_US
-            and self.frames > self._settings.lead_frames_min
+            and self._quiet > self._settings.lead_frames_min
         ):
             self._change(-1)
 
     def _change(self, by: int) -> None:
-        self.frames += by
+        self._quiet += by
         self._hold = self.frames + 1
         self._window.clear()
 
@@ -187,12 +205,12 @@ class Pacer:
         self._anchor = None
         self._owed_us = 0
 
-    def arrived(self, frame: int, now_us: int) -> None:
+    def arrived(self, frame: int, now_us: int, *, speech: bool) -> None:
         """A tick came in: set the clock if it has none, learn how early it was."""
         if self._anchor is None:
             self._set_anchor(frame, now_us + self._settings.start_delay_us)
         else:
-            self.lead.observe(self._due_us(frame, 0) - now_us)
+            self.lead.observe(self._due_us(frame, 0) - now_us, speech=speech)
 
     def send_at_us(self, frame: int, half: int, now_us: int) -> int:
         """When this unit may go: now or earlier means at once. Moves the clock where it must."""

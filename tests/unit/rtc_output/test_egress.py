@@ -65,7 +65,7 @@ class Bench:
             set_credit=self.credits.append,
             request_keyframe=self._on_keyframe,
             now_us=lambda: self.now_us,
-            settings=PacerSettings(),
+            settings=PacerSettings(lead_frames=4, lead_frames_speech=0),
         )
 
     def _on_sent(self, sent: MediaTick, now_us: int) -> None:

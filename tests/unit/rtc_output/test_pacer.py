@@ -17,14 +17,14 @@ def send(pacer: Pacer, frame: int, half: int, now_us: int) -> int:
 
 def anchored(settings: PacerSettings | None = None, frame: int = 100) -> tuple[Pacer, int]:
     pacer = Pacer(settings or PacerSettings(), frame)
-    pacer.arrived(frame, START)
+    pacer.arrived(frame, START, speech=False)
     return pacer, pacer.send_at_us(frame, 0, START)
 
 
 def test_the_first_tick_sets_the_clock_on_the_shared_grid() -> None:
     for offset in (0, 1, 7_345, 19_999):
         pacer = Pacer(PacerSettings(), 5)
-        pacer.arrived(5, START + offset)
+        pacer.arrived(5, START + offset, speech=False)
         due = pacer.send_at_us(5, 0, START + offset)
         assert due % UNIT_US == 0
         assert 20_000 <= due - (START + offset) < 40_000
@@ -92,7 +92,7 @@ def test_an_early_jump_in_numbers_does_not_hold_the_live_back() -> None:
     pacer, due = anchored()
     send(pacer, 100, 0, due)
     send(pacer, 100, 1, due + UNIT_US)
-    pacer.arrived(5000, due + TICK_US)
+    pacer.arrived(5000, due + TICK_US, speech=False)
     at = pacer.send_at_us(5000, 0, due + TICK_US)
     assert at <= due + TICK_US + 2 * UNIT_US
     assert pacer.reanchors == 1
@@ -103,7 +103,7 @@ def test_a_new_binding_goes_on_later_on_the_same_clock() -> None:
     first = pacer.sent(100, 0, due)
     pacer.sent(100, 1, due + UNIT_US)
     pacer.restart(7)
-    pacer.arrived(7, due + UNIT_US)
+    pacer.arrived(7, due + UNIT_US, speech=False)
     pacer.send_at_us(7, 0, due + UNIT_US)
     again = pacer.sent(7, 0, due + 2 * UNIT_US)
     assert again.media_us > first.media_us + UNIT_US
@@ -114,7 +114,7 @@ def test_credit_is_the_playing_frame_plus_the_lead() -> None:
     settings = PacerSettings(lead_frames=4)
     pacer = Pacer(settings, 100)
     assert pacer.credit(START) == 104, "before the clock is set the stages may fill the lead"
-    pacer.arrived(100, START)
+    pacer.arrived(100, START, speech=False)
     due = pacer.send_at_us(100, 0, START)
     send(pacer, 100, 0, due)
     assert pacer.credit(due) == 104
@@ -124,29 +124,45 @@ def test_credit_is_the_playing_frame_plus_the_lead() -> None:
 
 
 def test_the_lead_grows_when_ticks_come_late_and_shrinks_when_they_come_early() -> None:
-    settings = PacerSettings(lead_frames=4, lead_frames_min=3, lead_frames_max=6)
-    lead = Lead(settings)
+    lead = Lead(PacerSettings(lead_frames=4, lead_frames_min=3, lead_frames_max=6))
     for _ in range(100):
-        lead.observe(-5_000)
+        lead.observe(-5_000, speech=False)
     assert lead.frames == 6
     for _ in range(2000):
-        lead.observe(100_000)
+        lead.observe(100_000, speech=False)
     assert lead.frames == 3
     for _ in range(2000):
-        lead.observe(60_000)
+        lead.observe(60_000, speech=False)
     assert lead.frames == 3
 
 
 def test_the_lead_waits_for_an_answer_before_it_grows_again() -> None:
     lead = Lead(PacerSettings(lead_frames=4))
     for _ in range(5):
-        lead.observe(0)
+        lead.observe(0, speech=False)
     assert lead.frames == 5
     for _ in range(6):
-        lead.observe(0)
+        lead.observe(0, speech=False)
     assert lead.frames == 5
-    lead.observe(0)
+    lead.observe(0, speech=False)
     assert lead.frames == 6
+
+
+def test_speech_under_way_gets_a_longer_lead_and_silence_a_short_one_at_once() -> None:
+    lead = Lead(PacerSettings(lead_frames=3, lead_frames_speech=2))
+    leads: list[int] = []
+    for speech in (False, True, True, True, False):
+        lead.observe(50_000, speech=speech)
+        leads.append(lead.frames)
+    assert leads == [3, 4, 5, 5, 3]
+
+
+def test_the_wide_margin_of_speech_does_not_shorten_the_lead_of_silence() -> None:
+    lead = Lead(PacerSettings(lead_frames=4, lead_frames_min=2, lead_frames_speech=3))
+    for _ in range(1000):
+        lead.observe(60_000 + 3 * TICK_US, speech=True)
+    lead.observe(60_000, speech=False)
+    assert lead.frames == 4
 
 
 def test_percentiles_are_bounds_that_the_share_did_not_exceed() -> None:
@@ -171,7 +187,8 @@ def test_percentiles_are_bounds_that_the_share_did_not_exceed() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"lead_frames": 2},
+        {"lead_frames": 1},
+        {"lead_frames_speech": -1},
         {"lead_frames_max": 100},
         {"catch_up_spacing_us": 20_000},
         {"grid_us": 15_000},
