@@ -77,7 +77,15 @@ class SimProcess:
         """Run `work` as a task of this process."""
         context = contextvars.copy_context()
         context.run(PROCESS.set, self)
-        return asyncio.Task(work, loop=self.loop, context=context)
+        task = asyncio.Task(work, loop=self.loop, context=context)
+        self.loop.tasks.append(task)
+        return task
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        """Run a callback as this process."""
+        context = contextvars.copy_context()
+        context.run(PROCESS.set, self)
+        self.loop.call_soon(callback, *args, context=context)
 
     def pause(self) -> None:
         """Run nothing of it from now on, as after SIGSTOP."""
@@ -104,6 +112,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.now_s = 0.0
         self.ready: deque[Handle] = deque()
         self.errors: list[dict[str, Any]] = []
+        self.tasks: list[asyncio.Task[Any]] = []
+        """Every task that was ever made here, so that the world can end those that still wait."""
         self.steps = 0
         self._steps_max = steps_max
         self._timers: list[tuple[float, int, Handle]] = []
@@ -161,7 +171,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         name: object = None,
         context: contextvars.Context | None = None,
     ) -> "asyncio.Task[T]":
-        return asyncio.Task(coro, loop=self, name=name, context=context)  # type: ignore[arg-type]
+        task = asyncio.Task(coro, loop=self, name=name, context=context)  # type: ignore[arg-type]
+        self.tasks.append(task)
+        return task
 
     def get_debug(self) -> bool:
         return False

@@ -1,0 +1,273 @@
+"""The third invariant: every record once, in order. Spoken, skipped or dead-lettered, never two.
+
+The accepted text of a live is one string: the texts of its records in offset order, without those
+in the dead-letter topic. Every text is unlike every other, so what was fed says where it belongs.
+
+- What one generation feeds is new text, in order, behind all that was released before it came, or
+  a segment that the checkpoint named when it came.
+- Nothing is fed that this generation's own commits had not released, and nothing twice.
+- In the end all text below the cursor was fed, except what an interrupt skipped or cut off, or what
+  was still unspoken when the live was closed; and what was fed was heard, without a gap.
+
+PURE.
+"""
+
+from bisect import bisect_left
+
+from tests.sim import history as h
+from tests.sim.verdict import Invariant, Violation
+
+Span = tuple[int, int]
+
+
+def check_records(history: h.History) -> list[Violation]:
+    """Everything that is wrong with the records of any live."""
+    lettered = {(one.partition, one.offset) for one in history if type(one) is h.Lettered}
+    lives: dict[str, _Live] = {}
+    violations: list[Violation] = []
+    for entry in history:
+        if type(entry) is h.Produced:
+            live = lives.get(entry.live_id)
+            if live is None:
+                live = lives[entry.live_id] = _Live(entry.live_id, violations)
+            live.produced(entry, (entry.partition, entry.offset) in lettered)
+    for live in lives.values():
+        live.text = "".join(live.parts)
+    settled = True
+    for at, entry in enumerate(history):
+        name = _HANDLERS.get(type(entry))
+        if name is not None:
+            live = lives.get(entry.live_id)  # type: ignore[attr-defined]
+            if live is not None:
+                live.at = at
+                getattr(live, name)(entry)
+        elif type(entry) is h.Ended:
+            settled = entry.settled
+    for live in lives.values():
+        live.at = len(history) - 1
+        live.ended(settled)
+    return violations
+
+
+_HANDLERS = {
+    h.GenerationWritten: "generation",
+    h.LiveWritten: "live",
+    h.CursorWritten: "cursor",
+    h.ProgressWritten: "progress",
+    h.Fed: "fed",
+    h.Heard: "heard",
+}
+
+
+class _Epoch:
+    """What one generation may feed: text from `start` on that it released, and `remakes`."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.start = 0
+        self.released = 0
+        self.end = 0
+        self.remakes: set[Span] = set()
+        self.fed: dict[Span, set[int]] = {}
+        """To the bindings."""
+
+
+class _Live:
+    def __init__(self, live_id: str, violations: list[Violation]) -> None:
+        self.live_id = live_id
+        self.at = 0
+        self.parts: list[str] = []
+        self.text = ""
+        self._violations = violations
+        self._offsets: list[int] = []
+        self._begins: list[int] = []
+        self._size = 0
+        self._unlettered: list[int] = []
+        self._interrupts: list[int] = []
+        self._cursor = 0
+        self._next_char = -1
+        self._segments: tuple[Span, ...] = ()
+        self._epochs: dict[int, _Epoch] = {}
+        self._epoch: _Epoch | None = None
+        self._is_open = False
+        self._covered: list[Span] = []
+        """Fed, skipped, or cut off."""
+        self._skipped: list[Span] = []
+        self._cut_to = 0
+        """Text before it need not be heard to its end: an interrupt or a close came."""
+        self._segment_spans: dict[int, Span] = {}
+        self._heard: dict[Span, list[Span]] = {}
+        self._whole: set[Span] = set()
+
+    def _wrong(self, detail: str) -> None:
+        self._violations.append(Violation(Invariant.EXACTLY_ONCE, self.at, self.live_id, detail))
+
+    # -- the log
+
+    def produced(self, entry: h.Produced, lettered: bool) -> None:
+        if lettered:
+            return
+        self._unlettered.append(entry.offset)
+        if entry.kind == "interrupt":
+            self._interrupts.append(entry.offset)
+        elif entry.kind == "text":
+            self._offsets.append(entry.offset)
+            self._begins.append(self._size)
+            self.parts.append(entry.text)
+            self._size += len(entry.text)
+
+    def _place(self, offset: int, char: int = 0) -> int:
+        """Where a character of a record stands in the accepted text."""
+        at = bisect_left(self._offsets, offset)
+        if at == len(self._offsets):
+            return self._size
+        return self._begins[at] + (char if self._offsets[at] == offset else 0)
+
+    def _reached(self) -> int:
+        """All text before it is released."""
+        if self._next_char >= 0:
+            return self._place(self._cursor - 1, self._next_char)
+        return self._place(self._cursor)
+
+    # -- the store
+
+    def generation(self, entry: h.GenerationWritten) -> None:
+        if not entry.worker_id:
+            self._epoch = None
+            return
+        self._epoch = self._epochs[entry.epoch] = _Epoch(entry.version)
+        self._start()
+
+    def _start(self) -> None:
+        epoch = self._epoch
+        if epoch is not None:
+            epoch.start = epoch.released = epoch.end = self._reached()
+            epoch.remakes = set(self._segments)
+
+    def live(self, entry: h.LiveWritten) -> None:
+        was_open, self._is_open = self._is_open, entry.state == "open"
+        if was_open and not self._is_open:
+            self._cut(self._place(self._cursor))
+
+    def _cut(self, upto: int) -> None:
+        """What was released and not spoken need not be spoken any more."""
+        self._covered.extend(self._segments)
+        rest = self._reached()
+        if rest < upto and self._next_char >= 0:
+            self._covered.append((rest, self._place(self._cursor)))
+        self._cut_to = max(self._cut_to, upto)
+
+    def cursor(self, entry: h.CursorWritten) -> None:
+        before = self._cursor
+        if entry.next_offset < before:
+            self._wrong(f"the cursor went back from {before} to {entry.next_offset}")
+        if entry.skipped is not None and entry.release_id and entry.next_offset > before:
+            span = (self._place(entry.skipped[0]), self._place(entry.skipped[1]))
+            self._skipped.append(span)
+            self._covered.append(span)
+        if entry.release_id and any(before <= at < entry.next_offset for at in self._interrupts):
+            self._cut(self._place(entry.next_offset))
+        self._cursor = entry.next_offset
+        if entry.next_offset > before:
+            self._next_char = -1
+        self._committed(entry.version)
+
+    def progress(self, entry: h.ProgressWritten) -> None:
+        if entry.segments is None:
+            self._segments, self._next_char = (), -1
+            return
+        self._segments = tuple(
+            (self._place(a, b), self._place(c, d))
+            for a, b, c, d in entry.segments
+            if (a, b) != (c, d)
+        )
+        self._next_char = entry.next_char
+        self._committed(entry.version)
+
+    def _committed(self, version: int) -> None:
+        epoch = self._epoch
+        if epoch is None:
+            return
+        if version == epoch.version:
+            self._start()
+        else:
+            epoch.released = max(epoch.released, self._place(self._cursor))
+
+    # -- the stages
+
+    def fed(self, entry: h.Fed) -> None:
+        begin = self.text.find(entry.text)
+        span = (begin, begin + len(entry.text))
+        epoch = self._epochs.get(entry.epoch)
+        told = f"{entry.process} fed {entry.text!r} in epoch {entry.epoch}"
+        if begin < 0:
+            self._wrong(f"{told}: no accepted text, or not in order")
+            return
+        if epoch is None:
+            self._wrong(f"{told}, which was never committed")
+            return
+        self._segment_spans[entry.segment] = span
+        bindings = epoch.fed.setdefault(span, set())
+        if entry.binding in bindings:
+            self._wrong(f"{told} twice")
+        elif not bindings and span not in epoch.remakes:
+            self._fed_new(epoch, span, told)
+        bindings.add(entry.binding)
+        self._covered.append(span)
+
+    def _fed_new(self, epoch: _Epoch, span: Span, told: str) -> None:
+        if span[0] < epoch.start:
+            self._wrong(f"{told}: an earlier generation had released it")
+        elif span[0] < epoch.end:
+            self._wrong(f"{told}: out of order")
+        if span[1] > epoch.released:
+            self._wrong(f"{told} before a commit released it")
+        if any(a < span[1] and span[0] < b for a, b in self._skipped):
+            self._wrong(f"{told}: an interrupt skipped it")
+        epoch.end = max(epoch.end, span[1])
+
+    def heard(self, entry: h.Heard) -> None:
+        if entry.tick_live_id != self.live_id:
+            return
+        span = self._segment_spans.get(entry.segment)
+        if span is None:
+            self._wrong(f"{entry.process} is heard with a segment that was not fed")
+            return
+        self._heard.setdefault(span, []).append((entry.begin, entry.end))
+        if entry.last:
+            self._whole.add(span)
+
+    # -- the end
+
+    def ended(self, settled: bool) -> None:
+        missing = _gap(self._covered, self._place(self._cursor))
+        if missing is not None:
+            a, b = missing
+            self._wrong(f"{self.text[a:b]!r} was released and never fed, skipped or dead-lettered")
+        if not settled:
+            return
+        if not self._is_open and self._unlettered and self._unlettered[-1] >= self._cursor:
+            self._wrong(f"offset {self._unlettered[-1]} was left behind by a closed live")
+        for span in self._segment_spans.values():
+            if span[1] > self._cut_to:
+                self._all_heard(span)
+
+    def _all_heard(self, span: Span) -> None:
+        heard = self._heard.get(span, [])
+        text = self.text[span[0] : span[1]]
+        if span not in self._whole:
+            self._wrong(f"{text!r} was fed and not heard to its end")
+        elif _gap(heard, max(end for _, end in heard)) is not None:
+            self._wrong(f"{text!r} was heard with a gap")
+
+
+def _gap(spans: list[Span], upto: int) -> Span | None:
+    """The first part of [0, upto) that no span covers."""
+    reached = 0
+    for begin, end in sorted(spans):
+        if begin > reached:
+            break
+        reached = max(reached, end)
+    if reached >= upto:
+        return None
+    return reached, min((begin for begin, _ in spans if begin > reached), default=upto)

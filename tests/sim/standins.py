@@ -1,0 +1,349 @@
+"""What stands in for the outside in a run: store, broker, stages and egress, each with a recorder.
+
+The contracts are production's own (`MemoryDatabase`, `MemoryBroker`, `StubRuntime`); here they are
+told which process they belong to, lose and delay watches, deliver ticks late, and write down what
+an outside observer would see.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from gpu_stages.runtime_contract import Binding, BoundLive, Segment, StageTrouble
+from gpu_stages.stub import StubRuntime
+from ownership.memory import Faults, MemoryDatabase
+from ownership.memory_store import MemoryStore
+from ownership.memory_transaction import MemoryTransaction
+from ownership.watching import HintWatch
+from rtc_output.egress import SentPosition, TickRefusal
+from schemas.media import MediaTick, TickFlag
+from schemas.topics import DEAD_LETTER_TOPIC, EVENTS_TOPIC, TEXT_TOPIC
+from stream.memory import MemoryBroker, MemoryProducer, MemoryTransport
+from stream.transport import Headers, Sent
+from tests.sim import history as h
+from tests.sim.loop import SimProcess, VirtualLoop
+from tests.sim.recorder import Recorder
+
+UNLIMITED = 1 << 40
+
+
+class WatchFaults:
+    """`lost` and `late` are chances per firing, `late_s_max` the longest delay."""
+
+    __slots__ = ("late", "late_s_max", "lost")
+
+    def __init__(self, lost: float = 0.0, late: float = 0.0, late_s_max: float = 0.2) -> None:
+        self.lost = lost
+        self.late = late
+        self.late_s_max = late_s_max
+
+
+class SimWatch(HintWatch):
+    """A watch that may miss a change or hear of it late."""
+
+    __slots__ = ("_db",)
+
+    def __init__(self, key: bytes, on_close: Callable[[HintWatch], None], db: "SimDatabase"):
+        super().__init__(key, on_close)
+        self._db = db
+
+    def fire(self) -> None:
+        faults = self._db.watch_faults
+        if faults is not None:
+            chance = self._db.rng.random()
+            if chance < faults.lost:
+                self._db.recorder.windows["watch_lost"] += 1
+                return
+            if chance < faults.lost + faults.late:
+                self._db.recorder.windows["watch_late"] += 1
+                delay_s = self._db.rng.random() * faults.late_s_max
+                self.loop.call_later(delay_s, HintWatch.fire, self)
+                return
+        HintWatch.fire(self)
+
+
+class SimDatabase(MemoryDatabase):
+    """One process's handle: every commit bears its name."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        rng: Random,
+        faults: Faults | None,
+        watch_faults: WatchFaults | None,
+        process: SimProcess,
+        recorder: Recorder,
+    ) -> None:
+        super().__init__(store, rng, faults)
+        self.rng = rng
+        self.watch_faults = watch_faults
+        self.process = process
+        self.recorder = recorder
+        self.on_applied: Callable[[SimProcess, MemoryTransaction], None] | None = None
+
+    def watch(self, key: bytes) -> HintWatch:
+        watch = SimWatch(key, self._forget, self)
+        self.store.watches.setdefault(key, []).append(watch)
+        self._watches.add(watch)
+        return watch
+
+    def _commit(self, tr: MemoryTransaction, told: Any, reply_s: float = 0.0) -> None:
+        self.recorder.committer = self.process.name
+        super()._commit(tr, told, reply_s)
+        if self.on_applied is not None:
+            self.on_applied(self.process, tr)
+
+    def _refuse(self, tr: MemoryTransaction, told: Any) -> None:
+        self.recorder.windows["conflict_injected"] += 1
+        super()._refuse(tr, told)
+
+    def _lose(self, tr: MemoryTransaction, told: Any) -> None:
+        self.recorder.windows["unknown_dropped"] += 1
+        super()._lose(tr, told)
+
+    def _commit_untold(self, tr: MemoryTransaction, told: Any) -> None:
+        self.recorder.windows["unknown_applied"] += 1
+        self.recorder.committer = self.process.name
+        super()._commit_untold(tr, told)
+
+    def _land(self, tr: MemoryTransaction) -> None:
+        self.recorder.windows["unknown_late"] += 1
+        self.recorder.committer = self.process.name
+        super()._land(tr)
+
+
+# -- broker ------------------------------------------------------------------------------------
+
+
+class SimBroker(MemoryBroker):
+    """Writes down what lies in the text and dead-letter topics; forgets events."""
+
+    def __init__(self, recorder: Recorder, *, seed: int) -> None:
+        super().__init__(seed=seed)
+        self.recorder = recorder
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+    ) -> int:
+        offset = super().append(topic, partition, key, value, headers)
+        if topic == TEXT_TOPIC:
+            self.recorder.produced(partition, offset, key, value)
+        elif topic == DEAD_LETTER_TOPIC:
+            self.recorder.letter(value)
+        return offset
+
+
+class SimProducer(MemoryProducer):
+    """Events are a report and no part of the protocol: they leave at once and are gone."""
+
+    async def send(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> Sent:
+        if topic == EVENTS_TOPIC:
+            return Sent(0, 0)
+        return await super().send(topic, key=key, value=value, partition=partition)
+
+
+class SimTransport(MemoryTransport):
+    async def producer(self) -> MemoryProducer:
+        return SimProducer(self.broker)
+
+
+# -- stages ------------------------------------------------------------------------------------
+
+
+class SimRuntime(StubRuntime):
+    """The stub; what goes in is written down, what comes out is `late_s` on its way."""
+
+    def __init__(
+        self, recorder: Recorder, process: SimProcess, *, late_s: float, **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self.recorder = recorder
+        self.process = process
+        self.late_s = late_s
+        self.made_for: dict[int, BoundLive] = {}
+        """By binding."""
+        self.places: dict[int, int] = {}
+        """Slot to binding."""
+
+    async def start(
+        self,
+        on_tick: Callable[[MediaTick], None],
+        on_trouble: Callable[[StageTrouble], None],
+    ) -> None:
+        self._deliver = on_tick
+        await super().start(self._out, on_trouble)
+
+    def _out(self, tick: MediaTick) -> None:
+        if self.late_s:
+            self._loop.call_later(self.late_s, self._deliver, tick)
+        else:
+            self._deliver(tick)
+
+    def bind(self, live: BoundLive) -> Binding:
+        binding = super().bind(live)
+        self.made_for[binding.binding] = live
+        self.places[binding.live_slot] = binding.binding
+        rec = self.recorder
+        rec.note(h.Bound(rec.now_ms, self.process.name, live.live_id, live.epoch, binding.binding))
+        return binding
+
+    def unbind(self, live_slot: int) -> None:
+        binding = self.places.pop(live_slot, None)
+        super().unbind(live_slot)
+        if binding is not None:
+            live, rec = self.made_for[binding], self.recorder
+            rec.note(h.Unbound(rec.now_ms, self.process.name, live.live_id, live.epoch, binding))
+
+    def lose_stage(self, stage: str = "render", reason: str = "lost on demand") -> None:
+        """The observer sees the bindings end when the controller was told."""
+        lost, self.places = self.places, {}
+        super().lose_stage(stage, reason)
+        self._loop.call_soon(self._note_lost, list(lost.values()))
+
+    def _note_lost(self, bindings: list[int]) -> None:
+        for binding in bindings:
+            live, rec = self.made_for[binding], self.recorder
+            rec.note(h.Unbound(rec.now_ms, self.process.name, live.live_id, live.epoch, binding))
+
+    def feed(self, live_slot: int, segment: Segment) -> None:
+        super().feed(live_slot, segment)
+        binding = self.places[live_slot]
+        live, rec = self.made_for[binding], self.recorder
+        name = self.process.name
+        owner = rec.owner.get(live.live_id)
+        if owner is not None and owner[1] > live.epoch:
+            rec.windows["fed_after_superseded"] += 1
+        rec.note(
+            h.Fed(
+                rec.now_ms,
+                name,
+                live.live_id,
+                live.epoch,
+                binding,
+                segment.segment_id,
+                segment.text,
+            )
+        )
+
+
+# -- egress ------------------------------------------------------------------------------------
+
+
+class SimEgress:
+    """Sends a tick when it comes, unless it was made for another binding or a lower epoch."""
+
+    checks = True
+    """The rule that the mutant without it leaves out."""
+
+    def __init__(self, media: "SimMedia", live_id: str, made: dict[str, Any]) -> None:
+        self.media = media
+        self.live_id = live_id
+        self.binding: int = made["binding"]
+        self.epoch: int = made["epoch"]
+        self.on_sent = made["on_sent"]
+        self.set_credit = made["set_credit"]
+        self.utterance = 0
+        self.next_frame: int = made["start_frame"]
+        self.frozen = False
+        self.closed = False
+        self.held: list[MediaTick] = []
+
+    @property
+    def position(self) -> SentPosition:
+        return SentPosition(self.next_frame, 0, 0, self.utterance, 0)
+
+    def push(self, tick: MediaTick) -> TickRefusal | None:
+        rec = self.media.recorder
+        if self.checks and (self.closed or tick.binding != self.binding or tick.epoch < self.epoch):
+            rec.windows["tick_refused_below"] += 1
+            rec.note(
+                h.TickRefused(
+                    rec.now_ms, self.media.process.name, self.live_id, self.epoch, tick.epoch
+                )
+            )
+            return TickRefusal.WRONG_BINDING
+        if self.frozen:
+            self.held.append(tick)
+            return None
+        self._send(tick)
+        return None
+
+    def _send(self, tick: MediaTick) -> None:
+        self.next_frame = tick.frame_index + 1
+        media = self.media
+        if tick.utterance < self.utterance:
+            object.__setattr__(tick, "flags", tick.flags | TickFlag.MUTED)
+        elif tick.segment_id:
+            rec, live = media.recorder, media.runtime.made_for[tick.binding]
+            rec.note(
+                h.Heard(
+                    rec.now_ms,
+                    media.process.name,
+                    self.live_id,
+                    self.epoch,
+                    tick.segment_id,
+                    tick.sample_start,
+                    tick.sample_start + tick.speech_samples,
+                    bool(tick.flags & TickFlag.LAST_OF_SEGMENT),
+                    live.live_id,
+                    live.epoch,
+                    tick.binding,
+                )
+            )
+        self.on_sent(tick, 0)
+
+    def interrupt(self, utterance: int) -> SentPosition:
+        self.utterance = max(self.utterance, utterance)
+        return self.position
+
+    def freeze(self) -> SentPosition:
+        self.frozen = True
+        return self.position
+
+    def thaw(self) -> None:
+        self.frozen = False
+        held, self.held = self.held, []
+        for tick in held:
+            self._send(tick)
+
+
+class SimMedia:
+    """Egresses without pacing; the stub's own clock paces."""
+
+    def __init__(
+        self, recorder: Recorder, process: SimProcess, runtime: SimRuntime, loop: VirtualLoop
+    ) -> None:
+        self.recorder = recorder
+        self.process = process
+        self.runtime = runtime
+        self.loop = loop
+
+    def open(self, *, live_id: str, **made: Any) -> SimEgress:
+        egress = SimEgress(self, live_id, made)
+        egress.set_credit(UNLIMITED)
+        return egress
+
+    def rebind(self, egress: Any, *, binding: int, epoch: int, start_frame: int) -> None:
+        egress.binding, egress.epoch = binding, epoch
+        egress.frozen = False
+        egress.held.clear()
+        egress.set_credit(UNLIMITED)
+
+    def shut(self, egress: Any) -> None:
+        egress.closed = True
+
+    def close(self) -> None:
+        """Nothing runs here by itself."""

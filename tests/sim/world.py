@@ -1,0 +1,382 @@
+"""One run's world: replicas, workers, stand-ins, clients, all on one loop with virtual time.
+
+Ownership, Dispatch and the controller are production's. The world carries out a plan: its actions
+are timers, its clients ordinary coroutines of simulated processes.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from controller.incarnation import GROUP
+from controller.limits import Limits, ReadingLimits
+from controller.segmenter import SegmenterLimits
+from controller.session_core import SessionLimits
+from controller.shell import Worker, WorkerOptions, WorkerWorld
+from dispatch.limits import Limits as DispatchLimits
+from dispatch.service import DispatchService
+from ownership import keys
+from ownership.kv import int64
+from ownership.memory import Faults
+from ownership.memory_store import MemoryStore
+from ownership.tuple_layer import prefix_range
+from ownership.values import read_checkpoint, read_cursor, read_generation, read_live, read_worker
+from schemas.partition import partition_of
+from schemas.store_values import LiveStatus, WorkerState
+from schemas.topics import DEAD_LETTER_TOPIC, EVENTS_TOPIC, TEXT_TOPIC
+from stream.memory import MemoryFaults
+from stream.transport import TopicSpec
+from tests.sim import history as h
+from tests.sim import spies
+from tests.sim.loop import SimProcess, VirtualLoop
+from tests.sim.plan import ACTIVE_MS, Plan
+from tests.sim.recorder import Recorder
+from tests.sim.standins import (
+    SimBroker,
+    SimDatabase,
+    SimMedia,
+    SimRuntime,
+    SimTransport,
+    WatchFaults,
+)
+from tests.sim.texts import Author
+
+SETTLE_MS_MAX = 12_000
+LOOK_EVERY_MS = 60
+
+WORKER_LIMITS = Limits(
+    session=SessionLimits(
+        checkpoint_ms=120,
+        retry_ms=10,
+        bind_retry_ms=40,
+        stalled_ms=3_000,
+        segmenter=SegmenterLimits(quiet_ms=60, settled_ms=10),
+    ),
+    reading=ReadingLimits(
+        wait_ms=400,
+        poll_ms=400,
+        back_off_ms_min=10,
+        back_off_ms_max=40,
+        maintain_ms=250,
+    ),
+    beat_ms=300,
+    ownership_poll_ms=400,
+    reservation_ms=800,
+    drain_retry_ms=80,
+    drain_ms=400,
+    stop_ms=100,
+).check()
+DISPATCH_LIMITS = DispatchLimits(
+    refresh_ms=250,
+    lease_ms=750,
+    sweep_ms=60_000,
+    activity_flush_ms=60_000,
+    bury_ms=600,
+).check()
+
+
+class VirtualClock:
+    """The loop's time; the wall stands at a fixed date."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return round(self._loop.now_s * 1000)
+
+    def wall_ms(self) -> int:
+        return 1_800_000_000_000 + round(self._loop.now_s * 1000)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One start of a worker process and all that it stands on."""
+
+    name: str
+    at: int
+    process: SimProcess
+    worker: Worker
+    runtime: SimRuntime
+    transport: SimTransport
+    db: SimDatabase
+    task: "asyncio.Task[None]"
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    process: SimProcess
+    service: DispatchService
+    db: SimDatabase
+    task: "asyncio.Task[None]"
+
+
+class World:
+    """Made for one plan, run once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.rng = Random(plan.seed ^ 0x5EED)
+        self.loop = VirtualLoop(self.rng, steps_max=60_000)
+        self.clock = VirtualClock(self.loop)
+        self.recorder = Recorder(self.loop)
+        self.store = MemoryStore()
+        self.store.on_commit = self.recorder.commit
+        self.broker = SimBroker(self.recorder, seed=plan.seed ^ 0xB0)
+        delay_ms = plan.broker_delay_ms
+        self.broker.faults = MemoryFaults(
+            fetch_again=plan.fetch_again, latency_ms_max=delay_ms, away_ms=20
+        )
+        self.nodes: list[Node | None] = [None] * len(plan.capacities)
+        """The latest start of each node; None while it is down."""
+        self.twins: list[Node] = []
+        """Earlier starts that may still run beside it."""
+        self.starts = 0
+        self.replicas: list[Replica] = []
+        self.authors = {live_id: Author(live_id) for live_id in plan.lives}
+        self.active = True
+        self.history: h.History = []
+        """The run's, once it is over."""
+        self.client = SimProcess(self.loop, "client")
+
+    # -- making processes
+
+    def _database(self, process: SimProcess) -> SimDatabase:
+        plan = self.plan.store
+        faults = watch_faults = None
+        if self.active:
+            span = (0.0, plan.delay_ms_max / 1000)
+            if span[1] or plan.conflict or plan.unknown_applied or plan.unknown_dropped:
+                faults = Faults(
+                    conflict=plan.conflict,
+                    unknown_applied=plan.unknown_applied,
+                    unknown_dropped=plan.unknown_dropped,
+                    unknown_late=plan.unknown_late,
+                    begin_s=span,
+                    commit_s=span,
+                    reply_s=span,
+                    late_s=(0.0, plan.late_ms_max / 1000),
+                )
+            if plan.watch_lost or plan.watch_late:
+                watch_faults = WatchFaults(plan.watch_lost, plan.watch_late)
+        seed = self.rng.getrandbits(60)
+        db = SimDatabase(self.store, Random(seed), faults, watch_faults, process, self.recorder)
+        return db
+
+    def start_replica(self) -> None:
+        process = SimProcess(self.loop, f"d{len(self.replicas)}")
+        db = self._database(process)
+        service = DispatchService(
+            db,
+            SimTransport(self.broker),
+            self.clock,
+            Random(self.rng.getrandbits(60)),
+            DISPATCH_LIMITS,
+            self.plan.partitions,
+        )
+        task = process.spawn(service.run())
+        task.add_done_callback(lambda done, name=process.name: self._process_ended(name, done))
+        self.replicas.append(Replica(process, service, db, task))
+
+    def start_worker(self, at: int) -> Node:
+        self.starts += 1
+        process = SimProcess(self.loop, f"n{at}.{self.starts}")
+        db = self._database(process)
+        if self.plan.pause_on_release and self.active:
+            db.on_applied = self._release_applied
+        capacity = self.plan.capacities[at]
+        runtime = SimRuntime(
+            self.recorder,
+            process,
+            late_s=self.plan.tick_late_ms / 1000,
+            live_slots=2 * capacity + 2,
+            ms_per_character=14,
+            tick_frames=2,
+            idle_ticks=False,
+        )
+        transport = SimTransport(self.broker)
+        worker = Worker(
+            WorkerOptions(f"n{at}", capacity, f"http://n{at}"),
+            WorkerWorld(
+                db,
+                transport,
+                runtime,
+                SimMedia(self.recorder, process, runtime, self.loop),
+                self.clock,
+                Random(self.rng.getrandbits(60)),
+            ),
+            WORKER_LIMITS,
+        )
+        task = process.spawn(worker.run())
+        task.add_done_callback(lambda done, name=process.name: self._process_ended(name, done))
+        node = Node(f"n{at}", at, process, worker, runtime, transport, db, task)
+        self.nodes[at] = node
+        return node
+
+    def _process_ended(self, name: str, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broke(name, error)
+
+    def _broke(self, name: str, error: BaseException) -> None:
+        told = f"{type(error).__name__}: {error}"
+        self.recorder.note(h.Broke(self.recorder.now_ms, name, told))
+
+    # -- faults that are hooked in
+
+    def _release_applied(self, process: SimProcess, tr: Any) -> None:
+        """A release of this process just became durable; it may stop before it hears of it."""
+        if not self.active or process.paused or not spies.is_release(tr):
+            return
+        if self.rng.random() < self.plan.pause_on_release:
+            self.recorder.windows["paused_between_commit_and_feed"] += 1
+            self.pause(process, self.rng.randrange(5, self.plan.pause_ms_max))
+
+    def pause(self, process: SimProcess, for_ms: int) -> None:
+        """Stop it now, until later; a crash meanwhile is final."""
+        if process.paused or process.crashed:
+            return
+        process.pause()
+        self.fault("pause", process.name, f"{for_ms} ms")
+        self.loop.call_later(for_ms / 1000, self._resume, process)
+
+    def _resume(self, process: SimProcess) -> None:
+        if process.paused and not process.crashed:
+            self.fault("resume", process.name)
+            process.resume()
+
+    def fault(self, kind: str, process: str, detail: str = "") -> None:
+        self.recorder.note(h.Fault(self.recorder.now_ms, kind, process, detail))
+
+    def crash(self, node: Node) -> None:
+        """The process is gone; its membership times out at once."""
+        if node.process.crashed:
+            return
+        node.process.crash()
+        self.fault("crash", node.process.name)
+        self.recorder.note(h.Gone(self.recorder.now_ms, node.process.name))
+        for reader in node.transport.group_readers:
+            self.broker.expel(GROUP, reader)
+        if self.nodes[node.at] is node:
+            self.nodes[node.at] = None
+        if node in self.twins:
+            self.twins.remove(node)
+
+    # -- the run
+
+    def run(self) -> None:
+        """Carry out the plan, end the faults, and wait until nothing is left to do."""
+        loop = self.loop
+        spies.RECORDER = self.recorder
+        with loop.current():
+            for topic, count in (
+                (TEXT_TOPIC, self.plan.partitions),
+                (EVENTS_TOPIC, 1),
+                (DEAD_LETTER_TOPIC, 1),
+            ):
+                self.broker.make_topic(TopicSpec(topic, count))
+            self.start_replica()
+            self.start_replica()
+            for at in range(len(self.plan.capacities)):
+                self.start_worker(at)
+            from tests.sim.faults import Script
+
+            script = Script(self)
+            for at_ms, what, args in self.plan.actions:
+                loop.call_at(at_ms / 1000, script.act, what, args)
+            loop.run(ACTIVE_MS / 1000)
+            self._end_faults()
+            deadline_s = loop.now_s + SETTLE_MS_MAX / 1000
+            waiting = self.waiting()
+            while waiting and loop.now_s < deadline_s:
+                loop.run(loop.now_s + LOOK_EVERY_MS / 1000)
+                waiting = self.waiting()
+            self._note_end(waiting)
+            self.history, self.recorder.history = self.recorder.history, []
+            self.close()
+
+    def spawn(self, process: SimProcess, work: Coroutine[Any, Any, None]) -> None:
+        """A client's coroutine."""
+        process.spawn(work)
+
+    def _end_faults(self) -> None:
+        self.active = False
+        self.broker.faults.fetch_again = 0.0
+        self.fault("faults_end", "")
+        for replica in self.replicas:
+            replica.db.faults = None
+            replica.db.watch_faults = None
+            self._resume(replica.process)
+        for node in (*self.nodes, *self.twins):
+            if node is not None:
+                node.db.faults = node.db.watch_faults = None
+                node.process.steps_to_pause = -1
+                self._resume(node.process)
+        for at, node in enumerate(self.nodes):
+            if node is None:
+                self.start_worker(at)
+
+    def _note_end(self, waiting: list[str]) -> None:
+        contents = self.store.contents.values
+        free = 0
+        for key, raw in contents.items():
+            if key.startswith(keys.WORKER):
+                worker = read_worker(raw)
+                if worker is not None and worker.state is WorkerState.READY:
+                    begin, end = prefix_range(keys.slots_of(worker.worker_id))
+                    free += worker.capacity - len(self.store.contents.between(begin, end))
+        for context in self.loop.errors:
+            error = context.get("exception")
+            self._broke("loop", error or RuntimeError(str(context.get("message"))))
+        now_ms = self.recorder.now_ms
+        self.recorder.note(h.Ended(now_ms, not waiting, tuple(waiting), free > 0))
+
+    def waiting(self) -> list[str]:
+        """The lives for which something is left to do; "" for records without a live."""
+        rec, values = self.recorder, self.store.contents.values
+        found: list[str] = []
+        for live_id, last in rec.last_offset.items():
+            partition = rec.partition[live_id]
+            cursor = read_cursor(values.get(keys.cursor(live_id)))
+            floor = 0 if cursor is None else cursor.next_offset
+            live = read_live(values.get(keys.live(live_id)))
+            if live is None or live.state is not LiveStatus.OPEN:
+                floor = max(floor, int64(values.get(keys.watermark(partition))))
+            if floor <= last:
+                found.append(live_id)
+                continue
+            if live is not None and live.state is LiveStatus.OPEN:
+                progress = read_checkpoint(values.get(keys.progress(live_id)))
+                if (
+                    progress is not None and (progress.segments or progress.next_char >= 0)
+                ) or read_generation(values.get(keys.gen(live_id))) is None:
+                    found.append(live_id)
+        if rec.bad_keys - rec.lettered:
+            found.append("")
+        for partition in range(self.plan.partitions):
+            begin, end = prefix_range(keys.disposing_of(partition))
+            for key in self.store.contents.between(begin, end):
+                if (partition, keys.last_int(key)) not in rec.lettered:
+                    found.append(values[key].decode())
+        return found
+
+    def close(self) -> None:
+        """End every coroutine that still waits, so that nothing is left to the collector."""
+        for task in self.loop.tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _end(task.get_coro())
+        self.loop.close()
+
+    def partition(self, live_id: str) -> int:
+        return partition_of(live_id.encode(), self.plan.partitions)
+
+
+def _end(work: Any) -> None:
+    """Close a coroutine whose process never runs again, through every `finally` that waits."""
+    for _ in range(50):
+        try:
+            work.close()
+        except RuntimeError:
+            continue
+        return
