@@ -175,6 +175,8 @@ class Protocol(RuleBasedStateMachine):
         owner = self.reference.live(live_id).owner
         expected = Generation(*owner) if right and owner else self.a_generation(draw)[1]
         target, commit_id = self.a_worker(draw // 7), self.fresh_id()
+        if token is not None and target in self.reference.workers:
+            token = min(self.reference.workers[target].reserved, default=token)
 
         def make() -> Coroutine[Any, Any, Any]:
             if checkpoint:
@@ -273,4 +275,4 @@ class Protocol(RuleBasedStateMachine):
 
 
 TestProtocol = Protocol.TestCase
-TestProtocol.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestProtocol.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
