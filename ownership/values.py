@@ -1,10 +1,5 @@
-"""Store values in and out of bytes, and the shape of the few that are not Avro.
+"""Store values read from what a transaction found; what cannot be read is a broken store."""
 
-Values that seldom change (who owns a live, what a worker is) are read with every release, so what
-their bytes mean is remembered.
-"""
-
-from functools import lru_cache
 from typing import TypeVar
 
 from ownership.kv import StoreCorrupt
@@ -25,7 +20,6 @@ from schemas.store_values import (
 )
 
 V = TypeVar("V", bound=StoreValue)
-_REMEMBERED = 8192
 
 
 def read_value(kind: type[V], raw: bytes | None) -> V | None:
@@ -38,31 +32,16 @@ def read_value(kind: type[V], raw: bytes | None) -> V | None:
         raise StoreCorrupt(f"a {kind.__name__} in the store cannot be read: {error}") from error
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _generation(raw: bytes) -> GenerationValue | None:
+def read_generation(raw: bytes | None) -> GenerationValue | None:
     return read_value(GenerationValue, raw)
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _worker(raw: bytes) -> WorkerValue | None:
+def read_worker(raw: bytes | None) -> WorkerValue | None:
     return read_value(WorkerValue, raw)
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _cursor(raw: bytes) -> Cursor | None:
-    return read_value(Cursor, raw)
-
-
-def read_generation(raw: bytes | None) -> GenerationValue | None:
-    return None if raw is None else _generation(raw)
-
-
-def read_worker(raw: bytes | None) -> WorkerValue | None:
-    return None if raw is None else _worker(raw)
-
-
 def read_cursor(raw: bytes | None) -> Cursor | None:
-    return None if raw is None else _cursor(raw)
+    return read_value(Cursor, raw)
 
 
 def read_live(raw: bytes | None) -> LiveState | None:
