@@ -291,5 +291,5 @@ async def test_a_store_of_another_topic_is_refused(tmp_path: Path, kafka_bootstr
     async with await open_database(store) as db:
         await ensure_meta(db, Meta(partition_count=7))
     settings = DispatchSettings(kafka=kafka_bootstrap, store=store, port=0)
-    with pytest.raises(StartFailed, match="made for a dhsched.text of 7 partitions"):
+    with pytest.raises(StartFailed, match=r"made for a dhsched\.text of 7 partitions"):
         await serve(settings)
