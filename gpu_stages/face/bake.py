@@ -45,7 +45,7 @@ class Baked:
     """Display values 0..1. `head` and `back` are [4, h, w]: R, G, B times alpha, then alpha.
 
     `bare` [h, w] is 1 where nothing (hair, glasses) hides the face's drawn features; `depth` [h, w]
-    is z of the head's layer without glasses. Head tensors lie on HEAD_CANVAS, `back` on BACK_CANVAS.
+    is z of the head without glasses. All but `back` lie on HEAD_CANVAS, that on BACK_CANVAS.
     """
 
     head: Tensor
@@ -166,6 +166,3 @@ def blurred(plane: Tensor, radius: int) -> Tensor:
     for _ in range(3):
         got = avg_pool2d(pad(got, (radius,) * 4, mode="replicate"), 2 * radius + 1, 1)
     return got.reshape(plane.shape)
-
-
-__all__ = ["BACK_CANVAS", "HEAD_CANVAS", "Baked", "Hair", "bake", "blurred"]

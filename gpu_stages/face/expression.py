@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-
 from gpu_stages.face.bake import HEAD_CANVAS, blurred
 from gpu_stages.face.looks import Look
 from gpu_stages.face.pose import EXPRESSIONS
@@ -31,7 +30,7 @@ def depth_grid(depth: Tensor, alpha: Tensor) -> Tensor:
         total = total + gain * blurred(value, radius)
         share = share + gain * blurred(weight, radius)
     filled = total / share.clamp_min(1e-9)
-    return blurred(filled, 1)
+    return blurred(filled, 2)
 
 
 def fields(look: Look, device: torch.device) -> Tensor:
@@ -69,6 +68,3 @@ def fields(look: Look, device: torch.device) -> Tensor:
         "raise": (nothing, 0.010 * spot(0.09, -0.13, 0.09, 0.07)),
     }
     return torch.stack([torch.stack(made[name]) for name in EXPRESSIONS])
-
-
-__all__ = ["GRID_H", "GRID_W", "depth_grid", "fields", "grid_axes"]

@@ -94,15 +94,15 @@ def eye_forms(
     )
     half = f.brow_thickness
     taper = (
-        half * (1.02 - 0.42 * shift - 0.40 * shift * shift),
-        half * (-0.42 - 0.80 * shift) * long,
-        -0.40 * half * long * long,
+        half * (0.98 - 0.32 * shift - 0.46 * shift * shift),
+        half * (-0.32 - 0.92 * shift) * long,
+        -0.46 * half * long * long,
     )
     zero = (0.0,) * 5
     brow_a = (taper[0] + heart[0], taper[1] + heart[1], -1.0, taper[2] + heart[2], *zero)
     brow_b = (taper[0] - heart[0], taper[1] - heart[1], 1.0, taper[2] - heart[2], *zero)
     blunt = s * 0.45
-    ends = 0.12 * s * w
+    ends = 0.40 * s * w
     first = [
         scaled(top, s),
         scaled(fold, fold_k, 1.0),
@@ -110,7 +110,7 @@ def eye_forms(
         scaled(a_side, s * 0.9, 0.5),
         scaled((1.02, 1.0, *(0.0,) * 7), ends),
         scaled(brow_a, blunt, 0.5),
-        scaled((1.0 + shift, long, *(0.0,) * 7), 6.0),
+        scaled((1.06 + shift, long, *(0.0,) * 7), 3.4),
         scaled(fold, s * 0.3, 0.5),
     ]
     second = [
@@ -126,7 +126,7 @@ def eye_forms(
     iris_x = side * gaze_x * 0.34 * w
     iris_y = gaze_y * 0.36 * f.eye_open + 0.10 * f.eye_open
 
-    def disc(x: float, y: float, r: float, slope: float = s) -> list[float]:
+    def disc(x: float, y: float, r: float, slope: float = s) -> Row:
         # (r*r - distance*distance) / 2r is the distance from the edge, close to it.
         row = (r * r - x * x - y * y, 2.0 * w * x, 2.0 * y, -w * w, -1.0, 0.0, 0.0, 0.0, 0.0)
         return scaled(row, slope / (2.0 * r), 0.5)
@@ -161,12 +161,11 @@ def eye_forms(
     return [*first, *second, *singles], tones
 
 
-def draw_eyes(
-    patches: Patches, rows: Tensor, tones: Tensor, colors: Tensor, bare: Tensor | None
-) -> None:
-    """Draw. Bases 1 (t) and 2 (v) are filled in; `tones` [TONES, n, 1, 1], `colors` [5, n, 4, 1, 1].
+def draw_eyes(patches: Patches, rows: Tensor, tones: Tensor, colors: Tensor, bare: Tensor) -> None:
+    """Draw; bases 1 (t) and 2 (v) are filled in.
 
-    `bare` [n, h, w] hides what hair or glasses cover.
+    `tones` is [TONES, n, 1, 1], `colors` [5, n, 4, 1, 1]; `bare` [n, h, w] is 0 where hair or
+    glasses lie over the features.
     """
     bases = patches.bases
     t, v, tt, vv, p, pt, wing, ttt = (bases[:, k] for k in range(1, BASES))
@@ -183,8 +182,7 @@ def draw_eyes(
     torch.mul(ttt, t, out=ttt)
     p.clamp_min_(0.0)
     strips, singles = patches.edges(rows)
-    if bare is not None:
-        patches.mask(bare)
+    patches.mask(bare)
     hole, fold, rim, lash, lash_ends, brow, brow_ends, lid = strips.unbind(1)
     iris, pupil, spark, spark_low, shadow, limb, glow, corner = singles.unbind(1)
     a, b = patches.scratch[0], patches.scratch[1]

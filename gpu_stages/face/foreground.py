@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -12,9 +13,9 @@ from gpu_stages.face import eyes, mouth
 from gpu_stages.face.bake import HEAD_CANVAS, Baked, bake
 from gpu_stages.face.expression import depth_grid, fields
 from gpu_stages.face.looks import Look
-from gpu_stages.face.paint import Patches
+from gpu_stages.face.paint import Ink, Patches, Row, floats
 from gpu_stages.face.pose import Pose, expression_of, pose_of
-from gpu_stages.face.textures import ALPHA_ONE, Frame, Sheet
+from gpu_stages.face.textures import ALPHA_ONE, BARE_ONE, Frame, Sheet
 from gpu_stages.face.warp import Nodes, Spread
 
 _C = HEAD_CANVAS
@@ -33,18 +34,6 @@ class Person:
         self.fields = fields(look, device)
         self.eyes = eyes.eye_look(look)
         self.mouth = mouth.mouth_look(look)
-        self.hidden = _hides_features(look, self.baked.bare)
-
-
-def _hides_features(look: Look, bare: Tensor) -> bool:
-    """Whether hair or glasses lie over the eyes or the brows."""
-    f = look.features
-    left = int((f.eye_x - 0.16 - _C.left) * _C.density)
-    right = int((f.eye_x + 0.16 - _C.left) * _C.density)
-    top = int((_C.top - f.brow_y - 0.08) * _C.density)
-    bottom = int((_C.top - f.eye_y + 0.09) * _C.density)
-    region = bare[top:bottom, left:right]
-    return bool((torch.minimum(region, bare.flip(1)[top:bottom, left:right]) < 0.98).any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +95,31 @@ class Foreground:
     def draw(self, items: Sequence[Item], out: Tensor) -> None:
         """Lay the heads over `out`, uint8 [n, height * width * 3/2]."""
         n, bw, bh = len(items), self.width, self.height
-        u8 = {"dtype": torch.uint8, "device": self._device}
-        luma = torch.empty(n, bh, bw, **u8)
-        clear = torch.empty(n, bh, bw, **u8)
-        chroma = torch.empty(n, 2, bh // 2, bw // 2, **u8)
-        clear_half = torch.empty(n, bh // 2, bw // 2, **u8)
+        device, half = self._device, (bh // 2, bw // 2)
+        luma = torch.empty(n, bh, bw, dtype=torch.uint8, device=device)
+        clear = torch.empty(n, bh, bw, dtype=torch.uint8, device=device)
+        chroma = torch.empty(n, 2, *half, dtype=torch.uint8, device=device)
+        clear_half = torch.empty(n, *half, dtype=torch.uint8, device=device)
         places = [self._place(item.pose) for item in items]
         skull, skin = self._flows(items, places)
         spots = self._spots(items, places)
-        hidden = any(item.person.hidden for item in items)
-        bare = self._bare(n) if hidden else None
+        eye = self._eye
+        bare = torch.empty(2 * n, eye.height, eye.width, device=device)
         for i, item in enumerate(items):
             sheet = item.sheet
             index = self._full.index(skin[i], sheet.canvas.width_px)
             torch.index_select(sheet.luma, 0, index, out=luma[i].view(-1))
             torch.index_select(sheet.clear, 0, index, out=clear[i].view(-1))
-            if bare is not None:
-                whole = index.view(bh, bw)
-                for k in (2 * i, 2 * i + 1):
-                    x, y = spots[k]
-                    part = whole[y : y + self._eye.height, x : x + self._eye.width].reshape(-1)
-                    bare[k].view(-1).copy_(sheet.bare.index_select(0, part)).mul_(1.0 / 255.0)
+            whole = index.view(bh, bw)
+            for k in (2 * i, 2 * i + 1):
+                x, y = spots[k]
+                part = whole[y : y + eye.height, x : x + eye.width].reshape(-1)
+                bare[k].view(-1).copy_(torch.index_select(sheet.bare, 0, part))
             index = self._half.index(skin[i], sheet.half.width_px)
             torch.index_select(sheet.u, 0, index, out=chroma[i, 0].view(-1))
             torch.index_select(sheet.v, 0, index, out=chroma[i, 1].view(-1))
             torch.index_select(sheet.clear_half, 0, index, out=clear_half[i].view(-1))
+        bare.mul_(1.0 / BARE_ONE)
         self._draw_eyes(items, skull, spots[: 2 * n], luma, chroma, bare)
         self._draw_mouths(items, skull, spots[2 * n :], luma, chroma)
         w, h = self._frame.width_px, self._frame.height_px
@@ -140,9 +129,6 @@ class Foreground:
             below = out[i, w * h :].view(2, h // 2, w // 2)
             below = below[:, oy // 2 : (oy + bh) // 2, ox // 2 : (ox + bw) // 2]
             _over(below, chroma[i], clear_half[i], self._wide_half)
-
-    def _bare(self, n: int) -> Tensor:
-        return torch.empty(2 * n, self._eye.height, self._eye.width, device=self._device)
 
     def _place(self, pose: Pose) -> tuple[int, int]:
         """The layer's left and top pixel for this pose: even, inside the frame."""
@@ -189,15 +175,13 @@ class Foreground:
         Both [n, 2, nodes_h + 2, nodes_w + 2].
         """
         f, nodes = self._frame, self._nodes
-        rows: list[list[float]] = []
+        rows: list[tuple[float, ...]] = []
         for item, (ox, oy) in zip(items, places, strict=True):
             ax, bx, cx, zx, ay, by, cy, zy = item.pose.inverse()
             x0, y0, px = (ox - f.x0_px) / f.scale, (f.y0_px - oy) / f.scale, 1.0 / f.scale
-            rows.append(
-                [ax * px, -bx * px, ax * x0 + bx * y0 + cx, zx]
-                + [ay * px, -by * px, ay * x0 + by * y0 + cy, zy]
-            )
-        s = torch.tensor(rows, device=self._device).t()[:, :, None, None]
+            at_x, at_y = ax * x0 + bx * y0 + cx, ay * x0 + by * y0 + cy
+            rows.append((ax * px, -bx * px, at_x, zx, ay * px, -by * px, at_y, zy))
+        s = floats(chain.from_iterable(zip(*rows, strict=True)), (8, -1, 1, 1), self._device)
         ax, bx, cx, zx, ay, by, cy, zy = s.unbind(0)
         flat_x = nodes.x_px * ax + (nodes.y_px * bx + cx)
         flat_y = nodes.x_px * ay + (nodes.y_px * by + cy)
@@ -238,18 +222,18 @@ class Foreground:
                 for k, (x, y) in enumerate(spots)
             ]
         )  # fmt: skip
-        s = torch.tensor(scales, device=self._device).view(-1, 2, 2, 1, 1)
+        s = floats(chain.from_iterable(scales), (-1, 2, 2, 1, 1), self._device)
         nodes = torch.addcmul(s[:, 1], nodes, s[:, 0])
         size = (patches.height, patches.width)
         patches.bases[:, 1:3] = interpolate(nodes, size, mode="bilinear", align_corners=False)
 
     def _draw_eyes(
         self, items: Sequence[Item], skull: Tensor, spots: Sequence[tuple[int, int]],
-        luma: Tensor, chroma: Tensor, bare: Tensor | None,
+        luma: Tensor, chroma: Tensor, bare: Tensor,
     ) -> None:  # fmt: skip
         n, sharp = 2 * len(items), self._frame.scale
         patches = self._kind_patches(False, n)
-        rows: list[Sequence[Sequence[float]]] = []
+        rows: list[Sequence[Row]] = []
         tones: list[list[float]] = []
         scales: list[list[float]] = []
         for item in items:
@@ -264,7 +248,7 @@ class Foreground:
         lumas, chromas = self._cut(luma, chroma, spots, self._eye, 2)
         patches.begin(lumas)
         colors = [item.person.eyes.colors for item in items for _ in range(2)]
-        eyes.draw_eyes(patches, *self._numbers(rows, tones, colors), bare)
+        eyes.draw_eyes(patches, *self._numbers(patches, rows, tones, colors), bare)
         patches.end(lumas, chromas)
 
     def _draw_mouths(
@@ -272,7 +256,7 @@ class Foreground:
         luma: Tensor, chroma: Tensor,
     ) -> None:  # fmt: skip
         patches = self._kind_patches(True, len(items))
-        rows: list[Sequence[Sequence[float]]] = []
+        rows: list[Sequence[Row]] = []
         tones: list[list[float]] = []
         scales: list[list[float]] = []
         for item in items:
@@ -286,16 +270,23 @@ class Foreground:
         lumas, chromas = self._cut(luma, chroma, spots, self._mouth, 1)
         patches.begin(lumas)
         colors = [item.person.mouth.colors for item in items]
-        mouth.draw_mouth(patches, *self._numbers(rows, tones, colors))
+        mouth.draw_mouth(patches, *self._numbers(patches, rows, tones, colors))
         patches.end(lumas, chromas)
 
     def _numbers(
-        self, rows: object, tones: list[list[float]], colors: object
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        device = self._device
-        shades = torch.tensor(tones, device=device).t()[:, :, None, None].contiguous()
-        tints = torch.tensor(colors, device=device).transpose(0, 1)[:, :, :, None, None]
-        return torch.tensor(rows, device=device), shades, tints.contiguous()
+        self, patches: Patches, rows: list[Sequence[Row]], tones: list[list[float]],
+        colors: list[tuple[Ink, ...]],
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """Rows [n, edges, bases], tones [tones, n, 1, 1], colours [colours, n, 4, 1, 1]."""
+        device, n = self._device, patches.n
+        edges = chain.from_iterable(chain.from_iterable(rows))
+        shades = (tone[k] for k in range(len(tones[0])) for tone in tones)
+        inks = chain.from_iterable(color[k] for k in range(len(colors[0])) for color in colors)
+        return (
+            floats(edges, (n, -1, patches.bases.shape[1]), device),
+            floats(shades, (-1, n, 1, 1), device),
+            floats(inks, (-1, n, 4, 1, 1), device),
+        )
 
     def _cut(
         self, luma: Tensor, chroma: Tensor, spots: Sequence[tuple[int, int]], kind: _Kind,
@@ -313,7 +304,7 @@ class Foreground:
 def _expression(item: Item, device: torch.device) -> Tensor:
     """The skin's displacement [2, GRID_H, GRID_W] of one item."""
     basis = item.person.fields
-    strengths = torch.tensor([expression_of(item.vector)], device=device)
+    strengths = floats(expression_of(item.vector), (1, -1), device)
     return torch.mm(strengths, basis.view(basis.shape[0], -1)).view(basis.shape[1:])
 
 

@@ -44,6 +44,7 @@ class Lips:
     tongue_out: float
     fold: float
     smile: float
+    pucker: float
 
 
 def mouth_look(look: Look) -> MouthLook:
@@ -74,14 +75,14 @@ def lips_of(v: list[float], look: Look) -> Lips:
     tuck = p(Face.LIP_LOWER_TUCK) * free
     raised, drop = p(Face.LIP_UPPER_RAISE) * free, p(Face.LIP_LOWER_DROP) * free
     half = f.mouth_half_width * (
-        1.0 + 0.24 * wide - 0.46 * pucker + 0.18 * happy + 0.02 * min(smile, 0.0) - 0.12 * jaw
+        1.0 + 0.24 * wide - 0.40 * pucker + 0.18 * happy + 0.02 * min(smile, 0.0) - 0.12 * jaw
     )
-    round_gap = pucker * free * (0.25 + jaw)
-    up = 0.034 * jaw + 0.024 * raised + 0.012 * round_gap
-    down = 0.150 * jaw * (1.0 - 0.25 * pucker) + 0.028 * drop + 0.022 * round_gap
+    round_gap = pucker * free * (0.30 + jaw)
+    up = 0.034 * jaw + 0.024 * raised + 0.020 * round_gap
+    down = 0.150 * jaw * (1.0 - 0.25 * pucker) + 0.028 * drop + 0.030 * round_gap
     down = down * (1.0 - 0.90 * tuck)
     up = up + 0.012 * tuck
-    full = 1.0 + 0.30 * pucker - 0.14 * wide - 0.16 * happy
+    full = 1.0 + 0.38 * pucker - 0.14 * wide - 0.16 * happy
     press = 1.0 - 0.30 * closed
     return Lips(
         middle=f.mouth_y - 0.008 * happy - 0.012 * pucker * jaw + 0.010 * tuck,
@@ -97,6 +98,7 @@ def lips_of(v: list[float], look: Look) -> Lips:
         tongue_out=p(Face.TONGUE_OUT) * free,
         fold=happy * 0.85 + 0.25 * wide + 0.2 * raised,
         smile=happy,
+        pucker=pucker,
     )
 
 
@@ -122,18 +124,20 @@ def mouth_forms(
     low = arched(-down, a + 0.25, -1.0)
     inner_low = tuple(-c for c in low)  # v above the inner lower line
     bow = -0.26 * upper
-    outer_up = [i + o for i, o in zip(inner_up, form(upper, 0, upper * -0.62, upper * -0.38, bow))]
-    outer_low = [i + o for i, o in zip(inner_low, form(lower, 0, lower * -0.40, lower * -0.60))]
+    lip_up = form(upper, 0.0, upper * -0.62, upper * -0.38, bow)
+    lip_low = form(lower, 0.0, lower * -0.40, lower * -0.60)
+    outer_up = [i + o for i, o in zip(inner_up, lip_up, strict=True)]
+    outer_low = [i + o for i, o in zip(inner_low, lip_low, strict=True)]
     line = form(0.0, -1.0, corner)
     seam_k = 1.0 / 0.0075
     chin_mid = [c for c in outer_low]
     chin_mid[0] += 0.030
     chin_k = 1.0 / 0.034
     crease = form(-half - 0.052 - 0.030, 0.62, 0.0, 0.0, 0.0, half)
-    crease_k = 1.0 / 0.022
+    crease_k = 1.0 / 0.040
     # The upper teeth hang from the skull, the lower ones from the jaw.
-    teeth = form(0.026 - 0.004 * lips.smile, 1.0, -0.016)
-    low_teeth = form(-lips.jaw_drop + 0.004, -1.0, -0.014)
+    teeth = form(0.026 - 0.004 * lips.smile - 0.034 * lips.pucker, 1.0, -0.016)
+    low_teeth = form(-lips.jaw_drop + 0.004 - 0.03 * lips.pucker, -1.0, -0.014)
     row_ends = form(0.92, 0.0, -1.0)
     soft = s * 0.50
     first = [
@@ -158,11 +162,12 @@ def mouth_forms(
     hill = -lips.jaw_drop * (1.0 - 0.45 * lips.tongue_up) * (1.0 - 0.4 * lips.tongue_out)
     hill += 0.052 - 0.046 * lips.tongue_up - 0.006 * lips.tongue_out
     hill = min(hill, -0.016 * lips.tongue_up) - (1.0 - lips.tongue_up) * 0.012
-    tongue = form(hill, -1.0, -0.060 - 0.02 * lips.tongue_up)
+    hill += (-0.004 - hill) * lips.tongue_out
+    tongue = form(hill, -1.0, -0.060 - 0.02 * lips.tongue_up + 0.045 * lips.tongue_out)
     corner_x, corner_v = half + 0.012, corner
     singles = [
         scaled(form(1.0, 0.0, -1.0), 9.0),  # ends
-        scaled(inner_low, -1.0 / (lower + 0.004)),  # 0 at the inner edge of the lower lip, 1 outside
+        scaled(inner_low, -1.0 / (lower + 0.004)),  # 0 at the lower lip's inner edge
         scaled(inner_up, -1.0 / (upper + 0.004)),
         form(1.0 - (shine_v / 0.013) ** 2, 2 * shine_v / 0.013**2, -4.0, 0, 0, 0, -1 / 0.013**2),
         scaled(inner_up, 1.0 / 0.10),  # into the depth
@@ -181,7 +186,7 @@ def mouth_forms(
     teeth_l, tongue_l = colors.colors[2][0] - 16.0, colors.colors[3][0] - 16.0
     tones = [
         -0.20 * skin,  # below the lower lip
-        -0.26 * skin * lips.fold,  # the folds beside a smile
+        -0.17 * skin * lips.fold,  # the folds beside a smile
         -0.13 * skin * (0.6 + 0.6 * lips.fold),  # the corners
         -0.20 * lip,  # lower lip's far side
         0.02 * lip - 6.0,  # the upper lip
@@ -197,7 +202,10 @@ def mouth_forms(
 
 
 def draw_mouth(patches: Patches, rows: Tensor, tones: Tensor, colors: Tensor) -> None:
-    """Draw. Bases 1 (t) and 2 (v) are filled in; `tones` [TONES, n, 1, 1], `colors` [4, n, 4, 1, 1]."""
+    """Draw; bases 1 (t) and 2 (v) are filled in.
+
+    `tones` is [TONES, n, 1, 1], `colors` [4, n, 4, 1, 1].
+    """
     bases = patches.bases
     t, v, tt, t4, bow, side, vv = (bases[:, k] for k in range(1, BASES))
     torch.mul(t, t, out=tt)
@@ -214,7 +222,7 @@ def draw_mouth(patches: Patches, rows: Tensor, tones: Tensor, colors: Tensor) ->
     )
     a = patches.scratch[0]
     patches.shade(torch.mul(chin, middle, out=a).mul_(a), tones[0])
-    patches.shade(torch.mul(crease, window, out=a), tones[1])
+    patches.shade(torch.mul(crease, window, out=a).mul_(crease), tones[1])
     patches.shade(torch.mul(corners, corners, out=a), tones[2])
     lips.mul_(ends)
     patches.lay(lips, colors[0])
@@ -229,11 +237,11 @@ def draw_mouth(patches: Patches, rows: Tensor, tones: Tensor, colors: Tensor) ->
     low_teeth.mul_(hole)
     patches.lay(low_teeth, colors[2])
     patches.shade(torch.mul(low_teeth, tt, out=a), tones[11])
-    tongue.mul_(hole)
-    patches.lay(tongue, colors[3])
-    patches.shade(torch.mul(tongue, floor, out=a), tones[9])
-    patches.shade(torch.mul(tongue, groove, out=a), tones[10])
     teeth.mul_(hole)
     patches.lay(teeth, colors[2])
     patches.shade(torch.mul(teeth, shadow, out=a), tones[8])
     patches.shade(torch.mul(teeth, tt, out=a), tones[11])
+    tongue.mul_(hole)
+    patches.lay(tongue, colors[3])
+    patches.shade(torch.mul(tongue, floor, out=a), tones[9])
+    patches.shade(torch.mul(tongue, groove, out=a), tones[10])

@@ -16,6 +16,7 @@ from gpu_stages.face.sculpt import Canvas
 from gpu_stages.face.shading import linear, to_srgb
 
 ALPHA_ONE = 128  # full coverage, so that products with 8-bit values fit int16
+BARE_ONE = 255  # nothing lies over the features
 MARGIN = 0.14  # model units of the back layer kept beyond the frame's edges
 
 
@@ -61,6 +62,7 @@ class Sheet:
     """ALPHA_ONE less the coverage."""
     clear_half: Tensor
     bare: Tensor
+    """BARE_ONE where features may be drawn, less where hair or glasses lie over the skin."""
     canvas: Canvas
     half: Canvas
 
@@ -106,7 +108,8 @@ def _bytes(plane: Tensor) -> Tensor:
 
 def head_sheet(baked: Baked, frame: Frame) -> Sheet:
     """The head's layer, premultiplied."""
-    planes = torch.cat([_yuv(baked.head[:3], baked.head[3]), baked.head[3:], baked.bare[None]])
+    bare = baked.bare * baked.head[3]
+    planes = torch.cat([_yuv(baked.head[:3], baked.head[3]), baked.head[3:], bare[None]])
     full = _target(HEAD_CANVAS, frame.scale * frame.texels)
     half = _target(HEAD_CANVAS, frame.scale * frame.texels / 2.0)
     pixel = 1.0 / frame.scale
@@ -118,7 +121,7 @@ def head_sheet(baked: Baked, frame: Frame) -> Sheet:
         v=_bytes(rough[1]),
         clear=_bytes((1.0 - fine[1].clamp(0.0, 1.0)) * ALPHA_ONE),
         clear_half=_bytes((1.0 - rough[2].clamp(0.0, 1.0)) * ALPHA_ONE),
-        bare=_bytes(fine[2].clamp(0.0, 1.0) * 255.0),
+        bare=_bytes(fine[2].clamp(0.0, 1.0) * BARE_ONE),
         canvas=full,
         half=half,
     )

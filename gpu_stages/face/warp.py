@@ -24,7 +24,8 @@ class Nodes:
 class Spread:
     """Turns flows over `nodes` into texture indexes of its pixels, or of blocks of `by` x `by`.
 
-    With `by` 2 the texture is the one of half the density, for chroma. Keeps its scratch: what `index` returns is valid until the next call.
+    With `by` 2 the texture is the one of half the density, for chroma. Keeps its scratch: what
+    `index` returns is valid until the next call.
     """
 
     def __init__(self, nodes: Nodes, by: int, device: torch.device) -> None:
