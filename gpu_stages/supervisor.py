@@ -109,7 +109,7 @@ class _Kept:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     wants_ticks: bool = True
     load_failed: str = ""
-    heard_s: float = 0.0
+    heard: bool = True
     pings: int = 0
     losses: deque[float] = field(default_factory=deque[float])
     restarts: int = 0
@@ -194,7 +194,7 @@ class Supervisor:
     def _spawn(self, kept: _Kept) -> None:
         kept.ready = asyncio.Event()
         kept.load_failed = ""
-        kept.started_s = kept.heard_s = time.monotonic()
+        kept.started_s = time.monotonic()
 
         def on_message(message: ControlMessage) -> None:
             self._heard(kept, message)
@@ -208,7 +208,7 @@ class Supervisor:
             self._progress(kept.process.plan.stage, state, time.monotonic() - kept.started_s)
 
     def _heard(self, kept: _Kept, message: ControlMessage) -> None:
-        kept.heard_s = time.monotonic()
+        kept.heard = True
         match message:
             case Ready(_, wants_ticks):
                 kept.wants_ticks = wants_ticks
@@ -297,15 +297,22 @@ class Supervisor:
         return min(limits.backoff_s_max, limits.backoff_s_min * 2 ** (len(kept.losses) - 1))
 
     async def _until_lost(self, kept: _Kept) -> str:
-        """Ping until the process is over; one that does not answer is made to be."""
+        """Ping until the process is over; one that does not answer is made to be.
+
+        Silence is counted in pings and not in seconds: when this process itself was paused or its
+        loop was busy, the answers are there and only nobody has read them yet.
+        """
         child = kept.child
         assert child is not None
         limits = self._limits
+        silent = 0
         while not child.ended.done():
             kept.pings += 1
+            kept.heard = False
             child.send(Ping(kept.pings))
             await asyncio.wait({child.ended}, timeout=limits.ping_s)
-            if not child.ended.done() and time.monotonic() - kept.heard_s > limits.hung_s:
+            silent = 0 if kept.heard else silent + 1
+            if not child.ended.done() and silent * limits.ping_s > limits.hung_s:
                 # SIGABRT first: faulthandler then writes where it hangs.
                 child.kill(f"no answer for {limits.hung_s:g} s", signal.SIGABRT)
                 await asyncio.wait({child.ended}, timeout=limits.abort_s)

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -253,6 +254,19 @@ async def test_a_stage_that_hangs_is_ended_and_says_where(start: Start) -> None:
     assert "no answer for 1 s" in reason
     assert "misbehave" in reason, "the stack of the hang"
     await until(lambda: supervisor.state("speech") is StageState.READY, what="the restart")
+
+
+async def test_a_pause_of_the_worker_itself_is_not_held_against_the_stage(start: Start) -> None:
+    limits = SupervisorLimits(ping_s=0.05, hung_s=0.3)
+    world, supervisor = await start(limits=limits)
+    pid = supervisor.pids()["speech"]
+    for _ in range(3):
+        await asyncio.sleep(0)
+        threading.Event().wait(0.5)  # the whole loop stands still, as under SIGSTOP
+    world.send("still here")
+    assert await world.receive() == "still here"
+    assert world.events == []
+    assert supervisor.pids()["speech"] == pid
 
 
 async def test_a_failed_segment_is_told_and_the_stage_goes_on(start: Start) -> None:
