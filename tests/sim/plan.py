@@ -9,7 +9,7 @@ PURE but for the seeded generator that is handed in.
 from dataclasses import dataclass, field
 from random import Random
 
-ACTIVE_MS = 900
+ACTIVE_MS = 600
 LIVES = ("a", "b", "c")
 
 Action = tuple[int, str, tuple[object, ...]]
@@ -45,6 +45,7 @@ class Plan:
     tick_late_ms: int
     fetch_again: float
     broker_delay_ms: float
+    events: bool
     actions: tuple[Action, ...] = field(default=())
 
 
@@ -63,10 +64,11 @@ def make_plan(seed: int) -> Plan:
         capacities=capacities,
         store=_store(rng),
         pause_on_release=0.15 if draw() < 0.4 else 0.0,
-        pause_ms_max=250 if draw() < 0.6 else 1_400,
+        pause_ms_max=150 if draw() < 0.7 else 1_200,
         tick_late_ms=30 if draw() < 0.5 else 0,
         fetch_again=0.1 if draw() < 0.25 else 0.0,
         broker_delay_ms=3.0 if draw() < 0.5 else 0.0,
+        events=draw() < 0.06,
     )
     return _with_actions(plan, rng)
 
@@ -99,26 +101,26 @@ def _with_actions(plan: Plan, rng: Random) -> Plan:
     return Plan(**{**fields, "actions": tuple(actions)})
 
 
-def _at(rng: Random, low: int = 60, high: int = ACTIVE_MS) -> int:
+def _at(rng: Random, low: int = 40, high: int = ACTIVE_MS) -> int:
     return rng.randrange(low, high)
 
 
 def _load(live_id: str, rng: Random, lives: int) -> list[Action]:
     """A live is created and gets some bursts of records; some are interrupted, closed, made anew."""
     found: list[Action] = [(rng.randrange(5, 40), "create", (live_id,))]
-    bursts = rng.randrange(3, 6) if lives == 1 else rng.randrange(2, 4)
+    bursts = rng.randrange(3, 5) if lives == 1 else rng.randrange(2, 3 + (lives < 3))
     for _ in range(bursts):
-        found.append((_at(rng, 20), "burst", (live_id, rng.randrange(3, 9), rng.getrandbits(30))))
+        found.append((_at(rng, 15, 520), "burst", (live_id, rng.randrange(3, 7), rng.getrandbits(30))))
     if rng.random() < 0.4:
-        found.append((_at(rng, 200), "push", (live_id, rng.getrandbits(30))))
+        found.append((_at(rng, 100), "push", (live_id, rng.getrandbits(30))))
     if rng.random() < 0.4:
-        found.append((_at(rng, 200), "interrupt", (live_id,)))
+        found.append((_at(rng, 100), "interrupt", (live_id,)))
     if rng.random() < 0.3:
         kind = "close" if rng.random() < 0.5 else "close_record"
-        at = _at(rng, 250, ACTIVE_MS - 150)
+        at = _at(rng, 200, ACTIVE_MS - 120)
         found.append((at, kind, (live_id,)))
         if rng.random() < 0.8:
-            found.append((at + rng.randrange(1, 150), "create", (live_id,)))
+            found.append((at + rng.randrange(1, 100), "create", (live_id,)))
     return found
 
 
@@ -126,12 +128,12 @@ def _moves(plan: Plan, rng: Random) -> list[Action]:
     """Planned moves, and moves that nobody asks the source about."""
     found: list[Action] = []
     for live_id in plan.lives:
-        for _ in range(rng.randrange(0, 3) if len(plan.lives) > 1 else rng.randrange(1, 4)):
+        for _ in range(rng.randrange(1, 3) if len(plan.lives) > 1 else rng.randrange(1, 4)):
             kind = "advance" if rng.random() < 0.6 else "move"
-            found.append((_at(rng, 120), kind, (live_id, rng.getrandbits(30))))
-    if rng.random() < 0.35:
+            found.append((_at(rng, 80), kind, (live_id, rng.getrandbits(30))))
+    if rng.random() < 0.5:
         live_id = rng.choice(plan.lives)
-        found.append((_at(rng, 150, 700), "there_and_back", (live_id, rng.getrandbits(30))))
+        found.append((_at(rng, 80, 480), "there_and_back", (live_id, rng.getrandbits(30))))
     return found
 
 
@@ -140,7 +142,7 @@ def _faults(plan: Plan, rng: Random) -> list[Action]:
     workers = len(plan.capacities)
     for kind, chance in _FAULTS:
         if rng.random() < chance:
-            found.append((_at(rng, 150), kind, (rng.randrange(workers), rng.getrandbits(30))))
+            found.append((_at(rng, 80, 540), kind, (rng.randrange(workers), rng.getrandbits(30))))
     return found
 
 

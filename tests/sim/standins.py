@@ -5,15 +5,17 @@ told which process they belong to, lose and delay watches, deliver ticks late, a
 an outside observer would see.
 """
 
+import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from gpu_stages.runtime_contract import Binding, BoundLive, Segment, StageTrouble
 from gpu_stages.stub import StubRuntime
+from ownership.kv import Reads
 from ownership.memory import Faults, MemoryDatabase
 from ownership.memory_store import MemoryStore
-from ownership.memory_transaction import MemoryTransaction
+from ownership.memory_transaction import MemoryReads, MemoryTransaction
 from ownership.watching import HintWatch
 from rtc_output.egress import SentPosition, TickRefusal
 from schemas.media import MediaTick, TickFlag
@@ -23,6 +25,8 @@ from stream.transport import Headers, Sent
 from tests.sim import history as h
 from tests.sim.loop import SimProcess, VirtualLoop
 from tests.sim.recorder import Recorder
+
+T = TypeVar("T")
 
 UNLIMITED = 1 << 40
 
@@ -86,6 +90,31 @@ class SimDatabase(MemoryDatabase):
         self.store.watches.setdefault(key, []).append(watch)
         self._watches.add(watch)
         return watch
+
+    async def read(self, body: Callable[[Reads], T]) -> T:
+        """See `MemoryDatabase.read`; a delay of nothing costs no turn of the loop."""
+        faults = self.faults
+        if faults is None:
+            await asyncio.sleep(0)
+            return body(MemoryReads(self.store.contents))
+        await asyncio.sleep(self._draw(faults.begin_s))
+        value = body(MemoryReads(self.store.contents))
+        reply_s = self._draw(faults.reply_s)
+        if reply_s:
+            await asyncio.sleep(reply_s)
+        return value
+
+    async def _begin(self, faults: Faults) -> None:
+        begin_s = self._draw(faults.begin_s)
+        if begin_s:
+            await asyncio.sleep(begin_s)
+
+    def _draw(self, span: tuple[float, float]) -> float:
+        """Half of all ways to the store and back take no time worth mentioning."""
+        if not span[1]:
+            return 0.0
+        chance = self.rng.random()
+        return 0.0 if chance < 0.5 else span[1] * (2 * chance - 1)
 
     def _commit(self, tr: MemoryTransaction, told: Any, reply_s: float = 0.0) -> None:
         self.recorder.committer = self.process.name

@@ -48,7 +48,7 @@ LOOK_EVERY_MS = 60
 
 WORKER_LIMITS = Limits(
     session=SessionLimits(
-        checkpoint_ms=120,
+        checkpoint_ms=250,
         retry_ms=10,
         bind_retry_ms=40,
         stalled_ms=3_000,
@@ -191,7 +191,7 @@ class World:
             process,
             late_s=self.plan.tick_late_ms / 1000,
             live_slots=2 * capacity + 2,
-            ms_per_character=14,
+            ms_per_character=9,
             tick_frames=2,
             idle_ticks=False,
         )
@@ -268,6 +268,7 @@ class World:
         """Carry out the plan, end the faults, and wait until nothing is left to do."""
         loop = self.loop
         spies.RECORDER = self.recorder
+        spies.EVENTS = self.plan.events
         with loop.current():
             for topic, count in (
                 (TEXT_TOPIC, self.plan.partitions),
