@@ -24,6 +24,7 @@ LATENESS_BOUNDS_US = (
 MARGIN_LOW_US = 15_000
 MARGIN_SPARE_US = MARGIN_LOW_US + TICK_US + 10_000
 LEAD_WINDOW_TICKS = 125
+LEAD_TOLERATED_TICKS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +134,12 @@ class Timing:
 class Lead:
     """How many frames the stages may run ahead of the one playing.
 
-    The margin of a tick is the time left until it is due when it arrives. Too small a margin and
-    the lead grows by one frame, and again only once the stages could have answered; a margin that
-    stayed wide for a whole window of silence gives one frame back. With every tick of speech it
-    grows by one more, up to `lead_frames_speech`: what is under way should not stutter, and what
-    comes next in it waits for nothing.
+    The margin of a tick is the time left until it is due when it arrives. When more than
+    `LEAD_TOLERATED_TICKS` of a window (3 %) had too small a one, the lead grows by one frame, and
+    again only once the stages could have answered; when no more than those would have had with one
+    frame less, it shrinks. So a rare pause of the machine does not make every speech wait. With
+    every tick of speech the lead grows by one more, up to `lead_frames_speech`: what is under way
+    should not stutter, and what comes next in it waits for nothing.
     """
 
     def __init__(self, settings: PacerSettings) -> None:
@@ -145,7 +147,7 @@ class Lead:
         self._quiet = settings.lead_frames
         self._extra = 0
         self._hold = settings.lead_frames
-        self._window: deque[int] = deque(maxlen=LEAD_WINDOW_TICKS)
+        self._window: deque[tuple[int, int]] = deque(maxlen=LEAD_WINDOW_TICKS)
 
     @property
     def frames(self) -> int:
@@ -161,13 +163,14 @@ class Lead:
         if self._hold > 0:
             self._hold -= 1
             return
-        # The extra frames widen the margin; they say nothing of what silence could do without.
-        self._window.append(margin_us - self._extra * TICK_US)
-        if margin_us < MARGIN_LOW_US and self._quiet < self._settings.lead_frames_max:
+        # Without the extra frames, which say nothing of what silence could do without.
+        self._window.append((margin_us, margin_us - self._extra * TICK_US))
+        tight = sum(margin < MARGIN_LOW_US for margin, _ in self._window)
+        if tight > LEAD_TOLERATED_TICKS and self._quiet < self._settings.lead_frames_max:
             self._change(1)
         elif (
             len(self._window) == LEAD_WINDOW_TICKS
-            and min(self._window) > MARGIN_SPARE_US
+            and sum(quiet <= MARGIN_SPARE_US for _, quiet in self._window) <= LEAD_TOLERATED_TICKS
             and self._quiet > self._settings.lead_frames_min
         ):
             self._change(-1)

@@ -138,14 +138,22 @@ def test_the_lead_grows_when_ticks_come_late_and_shrinks_when_they_come_early() 
 
 def test_the_lead_waits_for_an_answer_before_it_grows_again() -> None:
     lead = Lead(PacerSettings(lead_frames=4))
-    for _ in range(5):
+    grew: list[int] = []
+    for count in range(60):
+        before = lead.frames
         lead.observe(0, speech=False)
-    assert lead.frames == 5
-    for _ in range(6):
-        lead.observe(0, speech=False)
-    assert lead.frames == 5
-    lead.observe(0, speech=False)
+        if lead.frames > before:
+            grew.append(count)
+    first, second = grew[:2]
+    assert second - first > lead.frames, "the ticks made with the old lead say nothing"
     assert lead.frames == 6
+
+
+def test_a_rare_pause_does_not_lengthen_the_lead() -> None:
+    lead = Lead(PacerSettings(lead_frames=3))
+    for count in range(2000):
+        lead.observe(-100_000 if count % 40 == 0 else 60_000, speech=False)
+    assert lead.frames == 3
 
 
 def test_speech_under_way_gets_a_longer_lead_and_silence_a_short_one_at_once() -> None:

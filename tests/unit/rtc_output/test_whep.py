@@ -245,6 +245,24 @@ async def test_the_number_of_viewers_is_limited(stage: Stage) -> None:
     await peer.close()
 
 
+@pytest.mark.parametrize("only", [(), ("127.0.0.1",)])
+async def test_the_answer_names_every_candidate(stage: Stage, only: tuple[str, ...]) -> None:
+    server = WhepServer(WhepSettings(host_addresses=only))
+    peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+    peer.addTransceiver("audio", direction="recvonly")
+    await peer.setLocalDescription()
+    _, answer = await server.offer(stage.live.egress, peer.localDescription.sdp)
+    lines = answer.splitlines()
+    hosts = {line.split()[4] for line in lines if line.startswith("a=candidate:")}
+    assert "127.0.0.1" in hosts, "a machine without a network can still watch itself"
+    assert "a=end-of-candidates" in lines
+    assert "a=sendonly" in lines
+    if only:
+        assert hosts == set(only)
+    await peer.close()
+    await server.close()
+
+
 async def test_closing_the_egress_ends_its_viewers(stage: Stage, receiver: Receiver) -> None:
     await until(lambda: len(receiver.frames["video"]) >= 2, "pictures")
     stage.live.egress.close()
