@@ -232,9 +232,11 @@ class LiveService:
         await stamp_use(self._db, live_id, self._clock.wall_ms())
         return view
 
-    def note_use(self, live_id: str) -> None:
-        """Puts off the idle timeout; stored within a second."""
-        self._activity.use(live_id, self._clock.wall_ms())
+    def note_viewer(self, live_id: str) -> None:
+        """A viewer came: the live is used and watched, until its owner reports that all left."""
+        now_ms = self._clock.wall_ms()
+        self._activity.use(live_id, now_ms)
+        self._activity.watch(live_id, 1, now_ms)
 
     async def workers(self) -> tuple[WorkerView, ...]:
         """Every worker not yet buried, read now."""

@@ -160,6 +160,7 @@ async def _replica(settings: DispatchSettings) -> AsyncGenerator[Replica]:
         limits = settings.checked_limits()
         clock = SystemClock()
         service = DispatchService(db, transport, clock, rng, limits, partition_count)
+        metrics = Metrics(service)
         client = await stack.enter_async_context(
             httpx.AsyncClient(timeout=settings.owner_wait_s, trust_env=False)
         )
@@ -169,10 +170,11 @@ async def _replica(settings: DispatchSettings) -> AsyncGenerator[Replica]:
             client,
             claim_wait_ms=settings.claim_wait_ms,
             retry_after_s=limits.retry_after_s,
+            on_retry=metrics.retry,
         )
         probe = ReadinessProbe(service)
         stack.push_async_callback(probe.close)
-        yield Replica(service, settings, Metrics(service), whep, probe)
+        yield Replica(service, settings, metrics, whep, probe)
 
 
 def _transport(settings: DispatchSettings) -> Transport:

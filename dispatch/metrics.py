@@ -50,6 +50,10 @@ class Metrics:
         )
         self.registry.register(_ServiceState(service))
 
+    def retry(self, kind: str) -> None:
+        """Something is tried again."""
+        self.retries.labels(kind).inc()
+
     def render(self) -> bytes:
         """The text exposition format."""
         return generate_latest(self.registry)

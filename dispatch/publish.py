@@ -21,6 +21,7 @@ from schemas.topics import EVENTS_TOPIC, TEXT_TOPIC
 from stream.transport import BrokerAway, Producer, SendRefused, SendUnknown, Transport
 
 EVENTS_WAITING_MAX = 4_096
+EVENTS_AT_ONCE_MAX = 64
 
 _log = structlog.get_logger(__name__)
 
@@ -118,7 +119,11 @@ class Publisher:
         """Writes the queued events until cancelled."""
         while True:
             while self._events:
-                await self._write_event(self._events.popleft())
+                some = [
+                    self._events.popleft()
+                    for _ in range(min(EVENTS_AT_ONCE_MAX, len(self._events)))
+                ]
+                await asyncio.gather(*(self._write_event(event) for event in some))
             self._has_events.clear()
             await self._has_events.wait()
 

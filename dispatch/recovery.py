@@ -7,7 +7,7 @@ worker anything: its cursor and checkpoint are in the store, and what it still d
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import structlog
@@ -43,6 +43,8 @@ from schemas.events import EventKind
 from schemas.partition import partition_of
 from schemas.store_values import WorkerState
 
+_OneLive = Callable[[str, Generation], Coroutine[Any, Any, None]]
+
 _log = structlog.get_logger(__name__)
 
 
@@ -66,7 +68,9 @@ class Recovery:
         self._clock = clock
         self._limits = limits
         self._partition_count = partition_count
-        self._at_once = asyncio.Semaphore(limits.recoveries_at_once_max)
+        self._waiting: set[tuple[str, Generation]] = set()
+        """Lives that this replica listed as orphans, by the generation that guards them."""
+        self._still_waiting: set[tuple[str, Generation]] = set()
         self._empty_since_ms: dict[str, int] = {}
         self.marked_dead = 0
         self.recovered = 0
@@ -77,9 +81,11 @@ class Recovery:
         for view in self._fleet.views:
             if view.value.state is not WorkerState.DEAD:
                 await self._mark_if_still(view)
+        self._still_waiting = set()
         dead = [view for view in self._fleet.views if view.value.state is WorkerState.DEAD]
         for view in dead:
             await self._empty(view.value.worker_id)
+        self._waiting &= self._still_waiting
         self._empty_since_ms = {
             worker_id: since
             for worker_id, since in self._empty_since_ms.items()
@@ -107,32 +113,32 @@ class Recovery:
         lives = await dead_workers_lives(self._db, worker_id)
         if lives:
             self._empty_since_ms.pop(worker_id, None)
-            await self._together(self._recover(live_id, dead) for live_id, dead in lives)
+            self._still_waiting |= self._waiting.intersection(lives)
+            # Those that wait are tried again as orphans, not written down again each second.
+            await self._together(self._recover, [one for one in lives if one not in self._waiting])
             return
         now_ms = self._clock.now_ms()
         since_ms = self._empty_since_ms.setdefault(worker_id, now_ms)
         if now_ms - since_ms >= self._limits.bury_ms:
             await bury_worker(self._db, worker_id)
 
-    async def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
-        async with asyncio.TaskGroup() as group:
-            for work in works:
-                await self._at_once.acquire()
-                group.create_task(self._one(work))
-
-    async def _one(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        finally:
-            self._at_once.release()
+    async def _together(self, work: _OneLive, lives: Sequence[tuple[str, Generation]]) -> None:
+        """A bounded number at once; the first that fails ends the round."""
+        at_once = self._limits.recoveries_at_once_max
+        for first in range(0, len(lives), at_once):
+            async with asyncio.TaskGroup() as group:
+                for live_id, dead in lives[first : first + at_once]:
+                    group.create_task(work(live_id, dead))
 
     async def _recover(self, live_id: str, dead: Generation) -> None:
-        if not await self._advance(live_id, dead):
-            match await mark_orphan(self._db, live_id, dead, self._clock.wall_ms()):
-                case OrphanMarked():
-                    _log.warning("live_waits_for_capacity", live_id=live_id, epoch=dead.epoch)
-                case SourceMoved() | OwnerAlive():
-                    pass
+        if await self._advance(live_id, dead):
+            return
+        match await mark_orphan(self._db, live_id, dead, self._clock.wall_ms()):
+            case OrphanMarked():
+                self._waiting.add((live_id, dead))
+                _log.warning("live_waits_for_capacity", live_id=live_id, epoch=dead.epoch)
+            case SourceMoved() | OwnerAlive():
+                pass
 
     async def _retry_orphans(self) -> None:
         """Orphans in order of their ids; as many per round as the limits allow."""
@@ -146,7 +152,7 @@ class Recovery:
             after = page[-1].live_id
             if any(one.can_take for one in self._fleet.candidates()):
                 await self._together(
-                    self._retry(orphan.live_id, orphan.generation) for orphan in page
+                    self._retry, [(orphan.live_id, orphan.generation) for orphan in page]
                 )
         self.orphans = seen
 

@@ -56,7 +56,7 @@ async def whep(replica: ReplicaDep, live_id: LiveIdDep, request: Request) -> Res
     if not sdp.startswith(b"v=0") or not _is_utf8(sdp):
         raise Problem(K.BAD_SDP, "The body is no session description: it has to begin with v=0.")
     answer = await replica.whep.offer(live_id, sdp)
-    replica.service.lives.note_use(live_id)
+    replica.service.lives.note_viewer(live_id)
     return Response(
         answer.sdp,
         status_code=201,
@@ -105,7 +105,7 @@ async def leave(
 async def stream(replica: ReplicaDep, live_id: LiveIdDep) -> Response:
     """For players and recorders without WebRTC. The stream ends when the live moves or closes."""
     owner = await replica.whep.owner(live_id)
-    replica.service.lives.note_use(live_id)
+    replica.service.lives.note_viewer(live_id)
     return Response(
         status_code=307,
         headers={

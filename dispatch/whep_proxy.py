@@ -8,6 +8,7 @@ it, also when the live has moved on.
 
 import asyncio
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -28,6 +29,7 @@ CLAIM_POLL_MS = 25
 RESOURCE = re.compile(r"[A-Za-z0-9_-]{1,128}")
 SEPARATOR = "~"
 EPOCH_HEADER = "DHSched-Epoch"
+TOO_MANY_VIEWERS = "too-many-viewers"
 
 _log = structlog.get_logger(__name__)
 
@@ -52,6 +54,10 @@ class OwnerSilent(Exception):
     """The owner did not answer, or does not own the live any more: read again who does."""
 
 
+class OwnerNotReady(Exception):
+    """The owner has claimed the live and still opens its egress: a matter of moments."""
+
+
 class WhepProxy:
     """Hands viewers to owners. Every failure is a Problem."""
 
@@ -63,13 +69,14 @@ class WhepProxy:
         *,
         claim_wait_ms: int,
         retry_after_s: int,
+        on_retry: Callable[[str], None] = lambda kind: None,
     ) -> None:
         self._db = db
         self._clock = clock
         self._client = client
         self._claim_wait_ms = claim_wait_ms
         self._retry_after_s = retry_after_s
-        self.retries = 0
+        self._on_retry = on_retry
 
     async def owner(self, live_id: str) -> Owner:
         """The owner once it has claimed the live; waits a little for that. Raises Problem."""
@@ -89,14 +96,23 @@ class WhepProxy:
 
     async def offer(self, live_id: str, sdp: bytes) -> ViewerAnswer:
         """Raises Problem; StoreError when the store is away."""
-        for is_last in (False, True):
+        silences_left = 1
+        until_ms = self._clock.now_ms() + self._claim_wait_ms
+        while True:
             owner = await self.owner(live_id)
             try:
                 return await self._offer_to(owner, live_id, sdp)
             except OwnerSilent as error:
-                _log.info("owner_silent", live_id=live_id, reason=str(error), last=is_last)
-                self.retries += not is_last
-        raise self._not_ready()
+                _log.info("owner_silent", live_id=live_id, reason=str(error), left=silences_left)
+                if not silences_left:
+                    raise self._not_ready() from error
+                silences_left -= 1
+                self._on_retry("owner_silent")
+            except OwnerNotReady as error:
+                if self._clock.now_ms() >= until_ms:
+                    raise self._not_ready() from error
+                self._on_retry("owner_not_ready")
+                await asyncio.sleep(CLAIM_POLL_MS / 1_000)
 
     async def _offer_to(self, owner: Owner, live_id: str, sdp: bytes) -> ViewerAnswer:
         try:
@@ -125,6 +141,8 @@ class WhepProxy:
                 {"worker_status": answer.status_code},
             )
         if answer.status_code == 503:
+            if TOO_MANY_VIEWERS not in answer.text:
+                raise OwnerNotReady
             raise Problem(
                 ProblemKind.TOO_MANY_STREAMS,
                 "The live's worker serves as many viewers as it may. Try again later.",

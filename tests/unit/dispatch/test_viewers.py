@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from dispatch.activity import Stamps, Watched, read_stamps
 from dispatch.viewer_page import FOLDER, load_assets
 from ownership.generations import commit_generation
 from ownership.model import CommitGeneration, Generation
@@ -42,8 +43,8 @@ def accept(request: httpx.Request) -> httpx.Response:
     return httpx.Response(201, content="v=0 answer", headers=headers)
 
 
-def refuse(status: int) -> Callable[[httpx.Request], httpx.Response]:
-    return lambda request: httpx.Response(status)
+def refuse(status: int, kind: str = "x") -> Callable[[httpx.Request], httpx.Response]:
+    return lambda request: httpx.Response(status, json={"type": f"urn:dhsched:problem:{kind}"})
 
 
 async def live_on(world: World, http: httpx.AsyncClient, live_id: str = "a") -> None:
@@ -103,7 +104,10 @@ async def test_an_owner_that_moved_meanwhile_is_found_again(world: World) -> Non
     assert answer.status_code == 201
     assert answer.headers["location"].endswith("/w2~res-1")
     assert [one.url.host for one in owners.asked] == ["w1.test", "w2.test"]
-    assert proxy_owner.retries == 1
+    assert (
+        'dhsched_dispatch_retries_total{kind="owner_silent"} 1.0'
+        in (await http.get("/metrics")).text
+    )
 
 
 async def test_an_owner_that_does_not_answer_is_tried_twice(world: World) -> None:
@@ -128,18 +132,21 @@ async def test_an_owner_that_has_not_claimed_yet(world: World, path: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("status", "answer", "kind"),
+    ("status", "said", "answer", "kind"),
     [
-        (400, 422, "bad-sdp"),
-        (406, 422, "bad-sdp"),
-        (503, 503, "too-many-streams"),
-        (500, 503, "owner-not-ready"),
-        (409, 503, "owner-not-ready"),
-        (201, 503, "owner-not-ready"),  # without a Location
+        (400, "malformed", 422, "bad-sdp"),
+        (406, "not-acceptable", 422, "bad-sdp"),
+        (503, "too-many-viewers", 503, "too-many-streams"),
+        (503, "not-ready", 503, "owner-not-ready"),
+        (500, "internal", 503, "owner-not-ready"),
+        (409, "not-owner", 503, "owner-not-ready"),
+        (201, "no location", 503, "owner-not-ready"),
     ],
 )
-async def test_refusals_of_the_owner(world: World, status: int, answer: int, kind: str) -> None:
-    owners = Owners({"w1.test": refuse(status)})
+async def test_refusals_of_the_owner(
+    world: World, status: int, said: str, answer: int, kind: str
+) -> None:
+    owners = Owners({"w1.test": refuse(status, said)})
     http = world.http(world.replica(owners=owners.transport()))
     await live_on(world, http)
     got = await http.post("/v1/lives/a/whep", content=OFFER, headers=SDP)
@@ -196,7 +203,10 @@ async def test_watching_counts_as_use(world: World) -> None:
     http = world.http(replica)
     await live_on(world, http)
     await http.post("/v1/lives/a/whep", content=OFFER, headers=SDP)
-    assert "a" in replica.service.activity._used
+    await replica.service.activity.flush()
+    stamps = await world.db.read(lambda tr: read_stamps(tr, "a"))
+    now_ms = world.clock.wall_ms()
+    assert stamps == Stamps(now_ms, Watched(now_ms, 1))
 
 
 async def test_the_page_and_its_assets(world: World) -> None:

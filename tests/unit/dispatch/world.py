@@ -108,8 +108,16 @@ class World:
         client = httpx.AsyncClient(transport=owners or httpx.MockTransport(_nobody))
         self._clients.append(client)
         chosen = DispatchSettings(**{"heartbeat_s": 0.2, **settings})  # type: ignore[arg-type]
-        whep = WhepProxy(service.db, self.clock, client, claim_wait_ms=0, retry_after_s=2)
-        return Replica(service, chosen, Metrics(service), whep, ReadinessProbe(service))
+        metrics = Metrics(service)
+        whep = WhepProxy(
+            service.db,
+            self.clock,
+            client,
+            claim_wait_ms=0,
+            retry_after_s=2,
+            on_retry=metrics.retry,
+        )
+        return Replica(service, chosen, metrics, whep, ReadinessProbe(service))
 
     def http(self, replica: Replica) -> httpx.AsyncClient:
         """A client of the replica's application, without a socket."""
