@@ -60,7 +60,7 @@ class Handle:
 class SimProcess:
     """One simulated operating-system process."""
 
-    __slots__ = ("crashed", "held", "loop", "name", "on_pause", "paused", "steps", "steps_to_pause")
+    __slots__ = ("crashed", "held", "loop", "name", "on_pause", "paused", "steps_to_pause")
 
     def __init__(self, loop: "VirtualLoop", name: str) -> None:
         self.loop = loop
@@ -68,7 +68,6 @@ class SimProcess:
         self.paused = False
         self.crashed = False
         self.held: deque[Handle] = deque()
-        self.steps = 0
         self.steps_to_pause = -1
         """Callbacks until `on_pause` is called; negative means never."""
         self.on_pause: Callable[[SimProcess], None] | None = None
@@ -148,8 +147,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> Handle:
         handle = Handle(callback, args, context or contextvars.copy_context())
         handle.when_s = when
-        self._timer_number += 1
-        heapq.heappush(self._timers, (when, self._timer_number, handle))
+        self._timer_number = number = self._timer_number + 1
+        heapq.heappush(self._timers, (when, number, handle))
         return handle
 
     def call_later(  # type: ignore[override]
@@ -210,43 +209,44 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def run(self, until_s: float) -> None:
         """Run until virtual time `until_s`, until `stop`, or until nothing is left to do."""
         self._stopping = False
-        ready = self.ready
+        ready, timers, pop, process_of = self.ready, self._timers, heapq.heappop, PROCESS
         while not self._stopping:
             while ready and not self._stopping:
-                self._step(ready.popleft())
-            if self._stopping or not self._timers or self._timers[0][0] > until_s:
+                handle = ready.popleft()
+                callback = handle.callback
+                if callback is None:
+                    continue
+                context = handle.context
+                process = context.get(process_of)
+                if process is not None:
+                    if process.crashed:
+                        continue
+                    if process.paused:
+                        process.held.append(handle)
+                        continue
+                    if process.steps_to_pause >= 0 and self._pauses(process):
+                        process.held.append(handle)
+                        continue
+                self.steps += 1
+                context.run(callback, *handle.args)
+            if self.steps > self._steps_max:
+                raise SimulationStuck(f"{self.steps} steps and no end at {self.now_s:.3f} s")
+            if self._stopping or not timers or timers[0][0] > until_s:
                 break
-            self.now_s = max(self.now_s, self._timers[0][0])
-            while self._timers and self._timers[0][0] <= self.now_s:
-                handle = heapq.heappop(self._timers)[2]
-                if not handle.cancelled_:
+            self.now_s = max(self.now_s, timers[0][0])
+            while timers and timers[0][0] <= self.now_s:
+                handle = pop(timers)[2]
+                if handle.callback is not None:
                     ready.append(handle)
         if not self._stopping:
             self.now_s = max(self.now_s, until_s)
 
-    def _step(self, handle: Handle) -> None:
-        if handle.cancelled_:
-            return
-        process = handle.context.get(PROCESS)
-        if process is not None:
-            if process.crashed:
-                return
-            if process.paused:
-                process.held.append(handle)
-                return
-            process.steps += 1
-            if process.steps_to_pause >= 0:
-                process.steps_to_pause -= 1
-                if process.steps_to_pause < 0 and process.on_pause is not None:
-                    process.on_pause(process)
-                    if process.paused:
-                        process.held.append(handle)
-                        return
-        self.steps += 1
-        if self.steps > self._steps_max:
-            raise SimulationStuck(f"{self.steps} steps and no end at {self.now_s:.3f} s")
-        assert handle.callback is not None
-        handle.context.run(handle.callback, *handle.args)
+    def _pauses(self, process: SimProcess) -> bool:
+        """One callback nearer to the pause that was asked for; whether it stands still now."""
+        process.steps_to_pause -= 1
+        if process.steps_to_pause < 0 and process.on_pause is not None:
+            process.on_pause(process)
+        return process.paused
 
     def close(self) -> None:
         """Forget everything that waits."""

@@ -45,7 +45,7 @@ class Plan:
     tick_late_ms: int
     fetch_again: float
     broker_delay_ms: float
-    events: bool
+    in_full: bool
     actions: tuple[Action, ...] = field(default=())
 
 
@@ -68,7 +68,7 @@ def make_plan(seed: int) -> Plan:
         tick_late_ms=30 if draw() < 0.5 else 0,
         fetch_again=0.1 if draw() < 0.25 else 0.0,
         broker_delay_ms=3.0 if draw() < 0.5 else 0.0,
-        events=draw() < 0.06,
+        in_full=draw() < 0.06,
     )
     return _with_actions(plan, rng)
 

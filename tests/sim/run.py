@@ -5,11 +5,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tests.sim import history as h
-from tests.sim import spies
+from tests.sim import shortcuts, spies
 from tests.sim.checkers import Verdict, check
 from tests.sim.plan import make_plan
 from tests.sim.world import World
 
+shortcuts.install()
 spies.install()
 
 

@@ -6,7 +6,6 @@ They change nothing. With real processes the same entries come from a log line a
 from collections.abc import Sequence
 from typing import Any
 
-import controller.announce
 import controller.outside
 import controller.release
 import dispatch.recovery
@@ -84,21 +83,8 @@ async def spied_hand_over(
     return await hand_over(db, live_id, me, target, checkpoint, commit_id, *rest)
 
 
-EVENTS = True
-"""Whether events are written at all in this run. They are a report that nothing waits for, and half
-of a run's cost; most runs do without."""
-
-_say = controller.announce.Announcer.say
-
-
-def _say_or_not(self: controller.announce.Announcer, event: Any) -> None:
-    if EVENTS:
-        _say(self, event)
-
-
 def install() -> None:
     """Once per interpreter."""
-    controller.announce.Announcer.say = _say_or_not  # type: ignore[method-assign]
     controller.release.release = spied_release  # type: ignore[assignment]
     controller.outside.hand_over = spied_hand_over  # type: ignore[assignment]
     dispatch.recovery.commit_generation = spied_commit_generation  # type: ignore[assignment]

@@ -29,7 +29,7 @@ from schemas.topics import DEAD_LETTER_TOPIC, EVENTS_TOPIC, TEXT_TOPIC
 from stream.memory import MemoryFaults
 from stream.transport import TopicSpec
 from tests.sim import history as h
-from tests.sim import spies
+from tests.sim import shortcuts, spies
 from tests.sim.loop import SimProcess, VirtualLoop
 from tests.sim.plan import ACTIVE_MS, Plan
 from tests.sim.recorder import Recorder
@@ -44,7 +44,7 @@ from tests.sim.standins import (
 from tests.sim.texts import Author
 
 SETTLE_MS_MAX = 12_000
-LOOK_EVERY_MS = 60
+LOOK_EVERY_MS = 80
 
 WORKER_LIMITS = Limits(
     session=SessionLimits(
@@ -268,7 +268,7 @@ class World:
         """Carry out the plan, end the faults, and wait until nothing is left to do."""
         loop = self.loop
         spies.RECORDER = self.recorder
-        spies.EVENTS = self.plan.events
+        shortcuts.begin(in_full=self.plan.in_full)
         with loop.current():
             for topic, count in (
                 (TEXT_TOPIC, self.plan.partitions),

@@ -1,0 +1,104 @@
+"""What makes a run cheap without changing what it does. Installed once per interpreter.
+
+Three things cost much and decide nothing: turning store values into Avro and back, packing the same
+few keys again and again, and writing events that nobody waits for. Most runs go without (a value
+stands in the store as the number of the object itself); every sixteenth does everything (`full`).
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import controller.lives
+import dispatch.publish
+import structlog
+from ownership import keys
+from schemas import store_values
+from schemas.store_values import StoreValue
+
+_KEYS = (
+    "live",
+    "gen",
+    "claim",
+    "cursor",
+    "progress",
+    "orphan",
+    "by_worker_of",
+    "by_worker",
+    "by_partition_of",
+    "by_partition",
+    "worker",
+    "node",
+    "beat",
+    "load",
+    "slots_of",
+    "slot",
+    "tally",
+    "reservations_of",
+    "reservation",
+    "signal",
+    "tomb",
+    "watermark",
+    "disposing_of",
+    "disposing",
+    "last_text",
+    "last_int",
+)
+
+full = False
+_MARK = b"\x00"
+_objects: dict[bytes, StoreValue] = {}
+_number = 0
+
+_encode = StoreValue.encode
+_decode = StoreValue.decode.__func__  # type: ignore[attr-defined]
+_publish = controller.lives.Lives.publish
+_report = dispatch.publish.Publisher.report
+
+
+def begin(*, in_full: bool) -> None:
+    """A run begins: the values of earlier runs are forgotten, their numbers are never used again.
+
+    So what production code remembers of a value's bytes stays true over runs.
+    """
+    global full
+    full = in_full
+    _objects.clear()
+
+
+def _encode_fast(self: StoreValue) -> bytes:
+    global _number
+    if full:
+        return _encode(self)
+    _number += 1
+    raw = _MARK + _number.to_bytes(6, "big")
+    _objects[raw] = self
+    return raw
+
+
+def _decode_fast(cls: type[StoreValue], value: bytes) -> StoreValue:
+    found = _objects.get(value)
+    return _decode(cls, value) if found is None else found
+
+
+def _publish_or_not(self: controller.lives.Lives, session: Any, order: Any) -> None:
+    if full:
+        _publish(self, session, order)
+
+
+def _report_or_not(self: dispatch.publish.Publisher, *args: Any, **named: Any) -> None:
+    if full:
+        _report(self, *args, **named)
+
+
+def install() -> None:
+    """Once per interpreter."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    StoreValue.encode = _encode_fast  # type: ignore[method-assign]
+    StoreValue.decode = classmethod(_decode_fast)  # type: ignore[assignment]
+    controller.lives.Lives.publish = _publish_or_not  # type: ignore[method-assign]
+    dispatch.publish.Publisher.report = _report_or_not  # type: ignore[method-assign]
+    for name in _KEYS:
+        setattr(keys, name, lru_cache(maxsize=65_536)(getattr(keys, name)))
+
+
+__all__ = ["begin", "install", "store_values"]
