@@ -5,8 +5,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse
 
 from dispatch import routes_events, routes_lives, routes_media, routes_ops, routes_text
+from dispatch.docs_page import docs_html
 from dispatch.http_edge import EdgeMiddleware
 from dispatch.models import Problem
 from dispatch.problem_responses import install
@@ -14,6 +16,10 @@ from dispatch.problems import ProblemKind
 from dispatch.replica import Replica
 from dispatch.viewer_page import load_assets, viewer_router
 
+DOCS_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "Cache-Control": "no-cache",
+}
 TITLE = "DHSched Dispatch"
 VERSION = "1"
 DESCRIPTION = """
@@ -23,6 +29,11 @@ Any request may go to any replica. Every refusal is a problem document (RFC 9457
 stable, and whose `detail` says what to do. A `503` or `429` carries `Retry-After`.
 
 Text may also be produced to the Kafka topic `dhsched.text` with the live's id as key.
+
+Token streams: a WebSocket at `/v1/lives/{live_id}/text`. Each message is one of `{"text": ".."}`
+(with `seq` where it is repeated), `{"end_turn": true}`, `{"interrupt": true}`; they are numbered
+from 1 and answered in order, `{"ack": 1, "partition": 3, "offset": 42, "event_id": ".."}` or
+`{"error": 1, "problem": {..}}`. After an error the socket stays open, unless the live has ended.
 """
 TAGS = [
     {"name": "lives", "description": "From creation to end."},
@@ -45,6 +56,7 @@ def create_app(replica: Replica) -> FastAPI:
         version=VERSION,
         description=DESCRIPTION,
         openapi_tags=TAGS,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False},
@@ -94,3 +106,9 @@ def _describe(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = openapi
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(docs_html(openapi()), headers=DOCS_HEADERS)
+
+    del docs  # it lives on in the application

@@ -111,6 +111,18 @@ class LiveOut(_Out):
 class CreatedOut(_Out):
     """The live is open and has an owner."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "live_id": "guide-7",
+                    "state": "open",
+                    "partition": 3,
+                    "generation": {"worker_id": "gpu-2-01JDVQ8M3W2K5R7S9T1X3Z5A7C", "epoch": 1},
+                }
+            ]
+        }
+    )
     live_id: str
     state: str
     partition: int
@@ -179,6 +191,18 @@ class SocketIn(_In):
 class PushedOut(_Out):
     """The record is in the log, on every in-sync replica. With text and end: the text's place."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "partition": 3,
+                    "offset": 42,
+                    "event_id": "01JDVQ8M3W2K5R7S9T1X3Z5A7C",
+                    "end_turn_offset": 43,
+                }
+            ]
+        }
+    )
     partition: int
     offset: int
     event_id: str = Field(description="Named as source_event_id by the events it causes")

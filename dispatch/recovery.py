@@ -78,10 +78,10 @@ class Recovery:
 
     async def step(self) -> None:
         """One round. Raises StoreError; whatever it had not done comes again in the next."""
+        self._still_waiting = set()
         for view in self._fleet.views:
             if view.value.state is not WorkerState.DEAD:
                 await self._mark_if_still(view)
-        self._still_waiting = set()
         dead = [view for view in self._fleet.views if view.value.state is WorkerState.DEAD]
         for view in dead:
             await self._empty(view.value.worker_id)
@@ -136,6 +136,7 @@ class Recovery:
         match await mark_orphan(self._db, live_id, dead, self._clock.wall_ms()):
             case OrphanMarked():
                 self._waiting.add((live_id, dead))
+                self._still_waiting.add((live_id, dead))
                 _log.warning("live_waits_for_capacity", live_id=live_id, epoch=dead.epoch)
             case SourceMoved() | OwnerAlive():
                 pass

@@ -479,4 +479,10 @@ async def test_description(world: World) -> None:
                     assert "application/problem+json" in answer["content"], (path, method, status)
     assert "Problem" in document["components"]["schemas"]
     assert "HTTPValidationError" not in json.dumps(document)
-    assert (await http.get("/docs")).status_code == 200
+    page = await http.get("/docs")
+    assert page.status_code == 200
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for part in (*document["paths"], "Idempotency-Key", "no-capacity", "WebSocket", "idle_timeout"):
+        assert part in page.text
+    assert "<script" not in page.text
+    assert "http:" not in page.text

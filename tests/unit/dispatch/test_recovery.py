@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+import dispatch.recovery
 from dispatch.limits import Limits
 from dispatch.lives import Opened, Opening
 from dispatch.service import DispatchService
+from ownership.kv import Database
 from ownership.lives import get_live
 from ownership.memory import Faults, MemoryDatabase
 from ownership.model import Generation
-from ownership.recovery import list_orphans
+from ownership.recovery import list_orphans, mark_orphan
 from ownership.workers import list_workers
 from schemas.events import EventKind
 from schemas.options import LiveOptions
@@ -134,6 +136,30 @@ async def test_without_room_lives_wait_as_orphans_and_go_on_when_there_is(world:
     assert all(one is not None and one.epoch == 2 for one in owners)
     views = {view.value.worker_id: view.held for view in await list_workers(world.db)}
     assert (views["w2"], views["w3"]) == (3, 2)
+
+
+async def test_an_orphan_is_written_down_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked: list[str] = []
+
+    async def counted(db: Database, live_id: str, dead: Generation, now_ms: int) -> object:
+        marked.append(live_id)
+        return await mark_orphan(db, live_id, dead, now_ms)
+
+    monkeypatch.setattr(dispatch.recovery, "mark_orphan", counted)
+    service = world.service()
+    await world.worker("w1")
+    for name in "abc":
+        await service.lives.create(replace(ANY, live_id=name))
+    await rounds(world, service, 12)
+    assert sorted(marked) == ["a", "b", "c"]
+    await world.worker("w2")
+    await rounds(world, service, 1)
+    assert await owner(world, "c") == Generation("w2", 2)
+    await world.beat("w2")
+    await rounds(world, service, 1)
+    assert service.recovery._waiting == set()
 
 
 async def test_a_live_that_closes_while_it_waits_needs_no_owner(world: World) -> None:
