@@ -181,8 +181,7 @@ class SessionCore:
             self._retry_ms = None
         if self._ask is None:
             if self._interrupt is not None:
-                if not self._letters:
-                    self._ask_interrupt(queue, self._interrupt, now_ms)
+                self._ask_interrupt(queue, self._interrupt, now_ms)
             else:
                 self._ask_next(queue, now_ms)
         self._move(State.SPEAKING if len(self.speech) else State.IDLE)

@@ -40,7 +40,7 @@ class SessionMachine(SessionSpeech):
     def handle(self, event: ev.Event, now_ms: int) -> list[Instruction]:
         """What to do now, in order. Raises BrokenInvariant for an event that must not come here."""
         allowed = TABLE[self.state].get(event.name)
-        if not isinstance(event, ev.TickSent) or event.last:
+        if allowed is None or not isinstance(event, ev.TickSent) or event.last:
             self.story.note(now_ms, self.state, event.name, detail(event))
         if allowed is None:
             raise BrokenInvariant(f"{event.name} in state {self.state}", self.live_id, self.story)

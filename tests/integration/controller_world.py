@@ -400,7 +400,7 @@ class World:
         return False
 
     def close(self) -> None:
-        """End every task, those of crashed workers too, so that nothing is left to the collector."""
+        """End every task, those of crashed workers too: nothing is left to the collector."""
         for member in self.members:
             member.process.resume()
             with self.loop.current():

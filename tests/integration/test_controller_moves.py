@@ -40,7 +40,9 @@ def check_heard(world: World, live_id: str, texts: list[str], repeat_ms_max: int
     for segment_id, ranges in heard.items():
         at = 0
         for begin, end in ranges:
-            assert begin <= at, f"samples {at} to {begin} of {segments[segment_id].text} are missing"
+            assert begin <= at, (
+                f"samples {at} to {begin} of {segments[segment_id].text} are missing"
+            )
             repeated += max(0, min(at, end) - begin)
             at = max(at, end)
         assert at == len(segments[segment_id].text) * 60 * 24
@@ -182,7 +184,7 @@ def test_a_stale_release_is_fenced(world: World) -> None:
     world.until(lambda: one.worker.session("anna") is not None and world.idle("anna"))
     session = one.worker.session("anna")
     assert session is not None
-    one.worker.incarnation.lives.owned = lambda owned: None
+    one.worker.incarnation.watch._owned = lambda owned: None
     advance(world, "anna", old, two)
     world.until(lambda: two.worker.session("anna") is not None)
     offset = world.push("anna", "Who says this?")[0]

@@ -1,6 +1,7 @@
 """One worker: speak, interrupt, close; what is released, heard and published."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -36,7 +37,21 @@ def test_text_is_spoken_and_its_cursor_moves(world: World) -> None:
 def test_a_token_stream_speaks_at_the_first_sentence(world: World) -> None:
     one = world.start("one")
     world.create("anna", one)
-    words = "Hello there my friend. This is the second sentence, and it goes on".split(" ")
+    words = [
+        "Hello",
+        "there",
+        "my",
+        "friend.",
+        "This",
+        "is",
+        "the",
+        "second",
+        "sentence,",
+        "and",
+        "it",
+        "goes",
+        "on",
+    ]
     begin_s = world.loop.now_s
     for word in words:
         world.push("anna", word + " ")
@@ -149,7 +164,7 @@ def test_a_lost_stage_is_bound_again_and_goes_on_where_it_was(world: World) -> N
     world.until(lambda: world.idle("anna") and "next" in world.fed_text("anna"))
     for ranges in world.heard_samples("anna").values():
         assert ranges[0][0] == 0
-        for (_, end), (begin, _) in zip(ranges, ranges[1:], strict=False):
+        for (_, end), (begin, _) in pairwise(ranges):
             assert begin == end, "nothing is lost or repeated"
     assert one.worker.counters.stages_lost == 1
 

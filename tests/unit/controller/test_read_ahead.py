@@ -160,7 +160,7 @@ def decide(stream: list[TextRecord | None]) -> tuple[list[int], list[int]]:
 def test_every_record_once_in_order_whatever_room_there_is(
     stream: list[TextRecord | None], data: st.DataObject
 ) -> None:
-    """Main reading in batches, with rereading between: what is kept is the rest after interrupts."""
+    """Main reading in batches, rereading between: kept is the rest after interrupts."""
     ahead = ReadAhead(0, 0, None)
     ahead.attached = True
     kept: list[int] = []
