@@ -15,7 +15,7 @@ async def open_database(url: str, rng: random.Random | None = None) -> Database:
     """A database by its URL: `lmdb:///path`, `memory:` or `fdb:///path/to/fdb.cluster?prefix=...`.
 
     `rng` serves back-off; give one where runs must repeat exactly. Each `memory:` is a new, empty
-    store. Raises StoreMisconfigured with what to change.
+    store. Raises StoreMisconfigured with what to change, StoreAway when a cluster does not answer.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -36,7 +36,13 @@ async def open_database(url: str, rng: random.Random | None = None) -> Database:
                 _path(url, parts.netloc, parts.path), sync=sync, map_gib=map_gib, rng=rng
             )
         case "fdb":
-            raise StoreMisconfigured(f"{url}: the FoundationDB backend is not here yet")
+            from ownership.foundationdb_store import PREFIX, open_foundationdb
+
+            prefix = options.pop("prefix", PREFIX)
+            _no_more(url, options)
+            if parts.netloc or not prefix:
+                raise StoreMisconfigured(f"{url}: not of the form fdb:///path?prefix=name")
+            return await open_foundationdb(unquote(parts.path), prefix=prefix, rng=rng)
         case _:
             raise StoreMisconfigured(f"{url}: not a store URL; there are {KINDS}")
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from ownership.foundationdb_store import open_foundationdb
 from ownership.kv import Committed, Conflict, Database, Transaction, Unknown
 from ownership.memory import MemoryDatabase, MemoryStore
 from ownership.open import open_database
+from tests.conformance.fdb_standin import StandIn
 
 Outcome = Committed[Any] | Conflict | Unknown
 
@@ -87,6 +89,8 @@ class LmdbBackend(Backend):
 
 
 class FdbBackend(Backend):
+    """A real cluster."""
+
     name = "foundationdb"
     optimistic = True
 
@@ -121,12 +125,36 @@ class FdbBackend(Backend):
         return await task, early_outcome
 
 
+class StandInBackend(FdbBackend):
+    """Our FoundationDB backend on a stand-in for the bindings: no cluster is needed."""
+
+    name = "stand-in"
+
+    def __init__(self, path: Path) -> None:
+        Backend.__init__(self)
+        self.bindings = StandIn()
+        self.cluster_file = path / "fdb.cluster"
+        self.cluster_file.write_text("test:test@127.0.0.1:4500\n")
+
+    async def _connect(self) -> Database:
+        return await open_foundationdb(
+            str(self.cluster_file),
+            bindings=self.bindings,
+            rng=random.Random(len(self._open)),
+            watch_poll_s=0.2,
+        )
+
+    async def close(self) -> None:
+        await super().close()
+        self.bindings.cluster.stop()
+
+
 FDB_HELP = (
     "FoundationDB is not tested: set FDB_CLUSTER_FILE to a cluster file, with the directory of "
     "libfdb_c.so on LD_LIBRARY_PATH"
 )
 FDB_CLUSTER_FILE = os.environ.get("FDB_CLUSTER_FILE")
-OPTIMISTIC = ("memory", "foundationdb") if FDB_CLUSTER_FILE else ("memory",)
+OPTIMISTIC = ("memory", "stand-in", *(["foundationdb"] if FDB_CLUSTER_FILE else []))
 BACKENDS = (*OPTIMISTIC, "lmdb")
 
 
@@ -138,6 +166,8 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         made = MemoryBackend()
     elif request.param == "lmdb":
         made = LmdbBackend(tmp_path / "store")
+    elif request.param == "stand-in":
+        made = StandInBackend(tmp_path)
     else:
         assert FDB_CLUSTER_FILE is not None
         made = FdbBackend(FDB_CLUSTER_FILE, f"test-{os.getpid()}-{random.getrandbits(48):x}")
