@@ -8,10 +8,12 @@ from tests.sim import history as h
 from tests.sim import shortcuts, spies
 from tests.sim.checkers import Verdict, check
 from tests.sim.plan import make_plan
+from tests.sim.thaw import thaw
 from tests.sim.world import World
 
 shortcuts.install()
 spies.install()
+thaw()
 
 
 @dataclass(slots=True)

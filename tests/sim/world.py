@@ -59,9 +59,9 @@ WORKER_LIMITS = Limits(
         poll_ms=400,
         back_off_ms_min=10,
         back_off_ms_max=40,
-        maintain_ms=250,
+        maintain_ms=300,
     ),
-    beat_ms=300,
+    beat_ms=280,
     ownership_poll_ms=400,
     reservation_ms=800,
     drain_retry_ms=80,
@@ -69,11 +69,11 @@ WORKER_LIMITS = Limits(
     stop_ms=100,
 ).check()
 DISPATCH_LIMITS = DispatchLimits(
-    refresh_ms=250,
-    lease_ms=750,
+    refresh_ms=200,
+    lease_ms=600,
     sweep_ms=60_000,
     activity_flush_ms=60_000,
-    bury_ms=600,
+    bury_ms=500,
 ).check()
 
 
