@@ -164,29 +164,27 @@ def eye_forms(
 def draw_eyes(patches: Patches, rows: Tensor, tones: Tensor, colors: Tensor, bare: Tensor) -> None:
     """Draw; bases 1 (t) and 2 (v) are filled in.
 
-    `tones` is [TONES, n, 1, 1], `colors` [5, n, 4, 1, 1]; `bare` [n, h, w] is 0 where hair or
+    `tones` is [TONES, n, 1, 1], `colors` [5, 4, n, 1, 1]; `bare` [n, h, w] is 0 where hair or
     glasses lie over the features.
     """
-    bases = patches.bases
-    t, v, tt, vv, p, pt, wing, ttt = (bases[:, k] for k in range(1, BASES))
+    one, t, v, tt, vv, p, pt, wing, ttt = patches.bases
     torch.mul(t, t, out=tt)
     torch.mul(v, v, out=vv)
     # p = (1 - tt) * (1 + 0.45 * tt): an almond's half.
     torch.mul(tt, tt, out=ttt)
-    torch.add(bases[:, 0], tt, alpha=-0.55, out=p)
+    torch.add(one, tt, alpha=-0.55, out=p)
     p.sub_(ttt, alpha=0.45).clamp_min_(-0.6)
     torch.mul(p, t, out=pt)
-    torch.sub(t, bases[:, 0], alpha=0.70, out=wing)
+    torch.sub(t, one, alpha=0.70, out=wing)
     wing.clamp_min_(0.0)
     wing.mul_(wing)
     torch.mul(ttt, t, out=ttt)
     p.clamp_min_(0.0)
-    strips, singles = patches.edges(rows)
+    patches.edges(rows)
     patches.mask(bare)
-    hole, fold, rim, lash, lash_ends, brow, brow_ends, lid = strips.unbind(1)
-    iris, pupil, spark, spark_low, shadow, limb, glow, corner = singles.unbind(1)
-    a, b = patches.scratch[0], patches.scratch[1]
-    within = patches.scratch[2]
+    hole, fold, rim, lash, lash_ends, brow, brow_ends, lid = patches.strips
+    iris, pupil, spark, spark_low, shadow, limb, glow, corner = patches.singles
+    a, b, within = patches.scratch
     torch.mul(p, 2.0, out=within)
     within.clamp_(0.0, 1.0)
     fold.mul_(within)

@@ -7,7 +7,7 @@ from itertools import chain
 
 import torch
 from torch import Tensor
-from torch.nn.functional import grid_sample, interpolate
+from torch.nn.functional import grid_sample
 
 from gpu_stages.face import eyes, mouth
 from gpu_stages.face.bake import HEAD_CANVAS, Baked, bake
@@ -204,7 +204,7 @@ class Foreground:
         if key not in self._patches:
             k = self._mouth if is_mouth else self._eye
             self._patches[key] = Patches(
-                n, k.width, k.height, k.bases, k.pairs, k.singles, self._device
+                n, k.width, k.height, self._frame.step, k.bases, k.pairs, k.singles, self._device
             )
         return self._patches[key]
 
@@ -215,17 +215,11 @@ class Foreground:
         """Bases 1 and 2 from the skull's coordinates: `scales` holds gain and offset of both."""
         step = self._frame.step
         w, h = patches.width // step, patches.height // step
-        nodes = torch.stack(
-            [
-                skull[k // per_item, :, y // step + 1 : y // step + 1 + h,
-                      x // step + 1 : x // step + 1 + w]
-                for k, (x, y) in enumerate(spots)
-            ]
-        )  # fmt: skip
         s = floats(chain.from_iterable(scales), (-1, 2, 2, 1, 1), self._device)
-        nodes = torch.addcmul(s[:, 1], nodes, s[:, 0])
-        size = (patches.height, patches.width)
-        patches.bases[:, 1:3] = interpolate(nodes, size, mode="bilinear", align_corners=False)
+        for k, ((x, y), (gain, offset)) in enumerate(zip(spots, s.unbind(0), strict=True)):
+            left, top = x // step + 1, y // step + 1
+            nodes = skull[k // per_item, :, top : top + h, left : left + w]
+            patches.place(k, torch.addcmul(offset, nodes, gain))
 
     def _draw_eyes(
         self, items: Sequence[Item], skull: Tensor, spots: Sequence[tuple[int, int]],
@@ -277,15 +271,16 @@ class Foreground:
         self, patches: Patches, rows: list[Sequence[Row]], tones: list[list[float]],
         colors: list[tuple[Ink, ...]],
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Rows [n, edges, bases], tones [tones, n, 1, 1], colours [colours, n, 4, 1, 1]."""
+        """Rows [n, edges, bases], tones [tones, n, 1, 1], colours [colours, 4, n, 1, 1]."""
         device, n = self._device, patches.n
         edges = chain.from_iterable(chain.from_iterable(rows))
         shades = (tone[k] for k in range(len(tones[0])) for tone in tones)
-        inks = chain.from_iterable(color[k] for k in range(len(colors[0])) for color in colors)
+        kinds, planes = range(len(colors[0])), range(4)
+        inks = (color[k][plane] for k in kinds for plane in planes for color in colors)
         return (
-            floats(edges, (n, -1, patches.bases.shape[1]), device),
+            floats(edges, (n, -1, len(patches.bases)), device),
             floats(shades, (-1, n, 1, 1), device),
-            floats(inks, (-1, n, 4, 1, 1), device),
+            floats(inks, (-1, 4, n, 1, 1), device),
         )
 
     def _cut(

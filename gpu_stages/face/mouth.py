@@ -204,21 +204,20 @@ def mouth_forms(
 def draw_mouth(patches: Patches, rows: Tensor, tones: Tensor, colors: Tensor) -> None:
     """Draw; bases 1 (t) and 2 (v) are filled in.
 
-    `tones` is [TONES, n, 1, 1], `colors` [4, n, 4, 1, 1].
+    `tones` is [TONES, n, 1, 1], `colors` [4, 4, n, 1, 1].
     """
-    bases = patches.bases
-    t, v, tt, t4, bow, side, vv = (bases[:, k] for k in range(1, BASES))
+    one, t, v, tt, t4, bow, side, vv = patches.bases
     torch.mul(t, t, out=tt)
     torch.mul(tt, tt, out=t4)
-    torch.sub(bases[:, 0], tt, alpha=9.0, out=bow)
+    torch.sub(one, tt, alpha=9.0, out=bow)
     bow.clamp_min_(0.0)
     bow.mul_(bow)
     torch.abs(t, out=side)
     torch.mul(v, v, out=vv)
-    strips, singles = patches.edges(rows)
-    lips, hole, seam, chin, crease, teeth, low_teeth = strips.unbind(1)
+    patches.edges(rows)
+    lips, hole, seam, chin, crease, teeth, low_teeth = patches.strips
     ends, lo, hi, gloss, depth, shadow, tongue, groove, floor, corners, window, middle = (
-        singles.unbind(1)
+        patches.singles
     )
     a = patches.scratch[0]
     patches.shade(torch.mul(chin, middle, out=a).mul_(a), tones[0])

@@ -17,6 +17,8 @@ Ink: TypeAlias = tuple[float, float, float, float]
 
 Row: TypeAlias = Sequence[float]
 
+LUMA_MAX = 235.9  # what is over it when cut off to whole numbers is brighter than white
+
 
 def ink(color: str, gain: float = 1.0) -> Ink:
     """The ink of an sRGB colour "#rrggbb"."""
@@ -46,69 +48,95 @@ def floats(values: Iterable[float], shape: Sequence[int], device: torch.device) 
 class Patches:
     """n patches of one kind: their bases, their edges' coverages and their planes in work.
 
-    `state` is [n, 4, h, w]: Y, then U and V of what was laid, then the share that shows of what was
-    there before. Bases are [n, bases, h, w], the first is 1.
+    Planes lie one after another with the patches of one plane side by side, so that what works on
+    one plane of all patches runs over one stretch of memory. `bases` are [bases, n, h, w], the
+    first is 1. `state` is [4, n, h, w]: Y, then U and V of what was laid, then the share that shows
+    of what was there before. Products of matrices are made patch by patch, always of one shape: so
+    no patch depends on how many others there are.
     """
 
     def __init__(
-        self, n: int, width: int, height: int, bases: int, pairs: int, singles: int,
+        self, n: int, width: int, height: int, step: int, bases: int, pairs: int, singles: int,
         device: torch.device,
     ) -> None:  # fmt: skip
-        self.n, self.width, self.height, self.pairs = n, width, height, pairs
-        self.bases = torch.ones(n, bases, height, width, device=device)
-        self._edges = torch.empty(n, 2 * pairs + singles, height, width, device=device)
-        self.state = torch.empty(n, 4, height, width, device=device)
-        self._tall = torch.empty(n, 3, height // 2, width, device=device)
-        self._half = torch.empty(n, 3, height // 2, width // 2, device=device)
+        self.n, self.width, self.height = n, width, height
+        self._bases = torch.ones(bases, n, height, width, device=device)
+        self.bases = self._bases.unbind(0)
+        self._edges = torch.empty(2 * pairs + singles, n, height, width, device=device)
+        self._first, self._second = self._edges[:pairs], self._edges[pairs : 2 * pairs]
+        edges = self._edges.unbind(0)
+        self.strips, self.singles = edges[:pairs], edges[2 * pairs :]
+        self._items = [
+            (self._bases[:, i].view(bases, -1), self._edges[:, i].view(len(edges), -1))
+            for i in range(n)
+        ]
+        self.state = torch.empty(4, n, height, width, device=device)
+        self._luma = self.state[0]
+        self._pairs = self.state[1:].view(3, n, height // 2, 2, width)
+        self._tall = torch.empty(3, n, height // 2, width, device=device)
+        self._half = torch.empty(3, n, height // 2, width // 2, device=device)
         pool = torch.zeros(width, width // 2)
         pool[torch.arange(width), torch.arange(width) // 2] = 0.25
         self._pool = pool.to(device)
-        self.scratch = torch.empty(3, n, height, width, device=device)
+        self.scratch = torch.empty(3, n, height, width, device=device).unbind(0)
+        self._across = bilinear(width // step, width, device).t().contiguous()
+        self._down = bilinear(height // step, height, device)
+
+    def place(self, item: int, nodes: Tensor) -> None:
+        """Fill bases 1 and 2 of a patch from `nodes` [2, height/step, width/step]."""
+        wide = torch.matmul(nodes, self._across)
+        torch.matmul(self._down, wide, out=self._bases[1:3, item])
 
     def begin(self, luma: Sequence[Tensor]) -> None:
         """Start from what is there: uint8 [h, w] per patch."""
-        self.state[:, 1:3] = 0.0
-        self.state[:, 3] = 1.0
-        for i, plane in enumerate(luma):
-            self.state[i, 0].copy_(plane)
+        self.state[1:3] = 0.0
+        self.state[3] = 1.0
+        for into, plane in zip(self._luma.unbind(0), luma, strict=True):
+            into.copy_(plane)
 
-    def edges(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Coverages of `rows` [n, 2 * pairs + singles, bases], in 0..1.
+    def edges(self, rows: Tensor) -> None:
+        """Coverages 0..1 of `rows` [n, 2 * pairs + singles, bases], into `strips` and `singles`.
 
-        The first 2 * pairs rows are the two sides of strips: row k and row k + pairs. Returns
-        strips [n, pairs, h, w] and singles [n, singles, h, w].
+        The first 2 * pairs rows are the two sides of strips: row k and row k + pairs.
         """
-        flat = self.bases.view(self.n, self.bases.shape[1], -1)
-        edges = self._edges.view(self.n, self._edges.shape[1], -1)
-        for i in range(self.n):
-            torch.mm(rows[i], flat[i], out=edges[i])
+        for row, (bases, edges) in zip(rows.unbind(0), self._items, strict=True):
+            torch.mm(row, bases, out=edges)
         self._edges.clamp_(0.0, 1.0)
-        strips, others = self._edges[:, : self.pairs], self._edges[:, self.pairs : 2 * self.pairs]
-        torch.minimum(strips, others, out=strips)
-        return strips, self._edges[:, 2 * self.pairs :]
+        torch.minimum(self._first, self._second, out=self._first)
 
     def mask(self, bare: Tensor) -> None:
         """Multiply every coverage by `bare` [n, h, w]: what lies before the features hides them."""
-        self._edges.mul_(bare[:, None])
+        self._first.mul_(bare)
+        for edge in self.singles:
+            edge.mul_(bare)
 
     def lay(self, alpha: Tensor, color: Tensor) -> None:
-        """Lay `color` [n, 4, 1, 1] with the coverage `alpha` [n, h, w] over what is there."""
-        torch.lerp(self.state, color, alpha[:, None], out=self.state)
+        """Lay `color` [4, n, 1, 1] with the coverage `alpha` [n, h, w] over what is there."""
+        torch.lerp(self.state, color, alpha, out=self.state)
 
     def shade(self, alpha: Tensor, by: Tensor) -> None:
         """Add `by` [n, 1, 1] to the luma where `alpha` covers."""
-        luma = self.state[:, 0]
-        torch.addcmul(luma, alpha, by, out=luma)
+        self._luma.addcmul_(alpha, by)
 
     def end(self, luma: Sequence[Tensor], chroma: Sequence[Tensor]) -> None:
         """Write back: luma uint8 [h, w], chroma uint8 [2, h/2, w/2] per patch."""
-        rows = self.state[:, 1:].view(self.n, 3, self.height // 2, 2, self.width)
-        torch.add(rows[:, :, :, 0], rows[:, :, :, 1], out=self._tall)
+        torch.add(self._pairs[:, :, :, 0], self._pairs[:, :, :, 1], out=self._tall)
         # Two terms per output, one quarter each: exact, whatever the size of the batch.
         torch.matmul(self._tall, self._pool, out=self._half)
-        done = self.state[:, 0].add_(0.5).clamp_(0.0, 235.9).to(torch.uint8)
+        self._luma.add_(0.5).clamp_(0.0, LUMA_MAX)
         for i in range(self.n):
-            luma[i].copy_(done[i])
+            luma[i].copy_(self._luma[i])
             below = chroma[i].to(torch.float32)
-            below = torch.addcmul(self._half[i, :2], below, self._half[i, 2:]).add_(0.5)
-            chroma[i].copy_(below)
+            laid = self._half[:, i]
+            chroma[i].copy_(below.mul_(laid[2]).add_(laid[:2]).add_(0.5))
+
+
+def bilinear(nodes: int, pixels: int, device: torch.device) -> Tensor:
+    """Weights [pixels, nodes]: each node in the middle of its pixels, the ends carried on."""
+    at = ((torch.arange(pixels) + 0.5) * nodes / pixels - 0.5).clamp(0.0, nodes - 1.0)
+    left = at.floor().long().clamp(0, max(nodes - 2, 0))
+    got = torch.zeros(pixels, nodes)
+    got[torch.arange(pixels), left] = 1.0 - (at - left)
+    if nodes > 1:
+        got[torch.arange(pixels), left + 1] = at - left
+    return got.to(device)
