@@ -14,6 +14,7 @@ from ownership.foundationdb_store import open_foundationdb
 from ownership.kv import Committed, Conflict, Database, Transaction, Unknown
 from ownership.memory import MemoryDatabase, MemoryStore
 from ownership.open import open_database
+from tests.conformance.fdb_cluster import AVAILABLE, cluster_file
 from tests.conformance.fdb_standin import StandIn
 
 Outcome = Committed[Any] | Conflict | Unknown
@@ -149,12 +150,7 @@ class StandInBackend(FdbBackend):
         self.bindings.cluster.stop()
 
 
-FDB_HELP = (
-    "FoundationDB is not tested: set FDB_CLUSTER_FILE to a cluster file, with the directory of "
-    "libfdb_c.so on LD_LIBRARY_PATH"
-)
-FDB_CLUSTER_FILE = os.environ.get("FDB_CLUSTER_FILE")
-OPTIMISTIC = ("memory", "stand-in", *(["foundationdb"] if FDB_CLUSTER_FILE else []))
+OPTIMISTIC = ("memory", "stand-in", *(["foundationdb"] if AVAILABLE else []))
 BACKENDS = (*OPTIMISTIC, "lmdb")
 
 
@@ -169,8 +165,7 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     elif request.param == "stand-in":
         made = StandInBackend(tmp_path)
     else:
-        assert FDB_CLUSTER_FILE is not None
-        made = FdbBackend(FDB_CLUSTER_FILE, f"test-{os.getpid()}-{random.getrandbits(48):x}")
+        made = FdbBackend(cluster_file(), f"test-{os.getpid()}-{random.getrandbits(48):x}")
         db = await made.open()
         await db.run(lambda tr: tr.clear_range(b"", b"\xff"))
     yield made

@@ -115,7 +115,8 @@ async def test_a_stopped_writer_makes_the_others_answer_away(tmp_path: Path) -> 
             process.send_signal(signal.SIGCONT)
             assert line(process) == "went on"
         # What was answered "away" is never applied.
-        await db.run(lambda tr: tr.set(b"after", b""))
+        async with open_lmdb(tmp_path, sync=False) as patient:
+            await patient.run(lambda tr: tr.set(b"after", b""))
         everything = await db.read(lambda tr: tr.get_range(b"", b"\xff"))
         assert everything == [(b"after", b""), (b"from the stopped one", b"")]
 

@@ -6,14 +6,8 @@ import random
 import pytest
 
 from ownership.kv import Committed, Conflict, Database, Reads, Transaction, int64
-from tests.conformance.kv_backends import (
-    FDB_CLUSTER_FILE,
-    FDB_HELP,
-    OPTIMISTIC,
-    Backend,
-    backend,
-    db,
-)
+from tests.conformance.fdb_cluster import AVAILABLE, HELP
+from tests.conformance.kv_backends import OPTIMISTIC, Backend, backend, db
 
 __all__ = ["backend", "db"]
 
@@ -27,8 +21,9 @@ def put_int(tr: Transaction, key: bytes, number: int) -> None:
 
 
 def test_foundationdb_is_among_the_backends() -> None:
-    if FDB_CLUSTER_FILE is None:
-        pytest.skip(FDB_HELP)
+    if not AVAILABLE:
+        pytest.skip(HELP)
+    assert "foundationdb" in OPTIMISTIC
 
 
 async def test_increments_are_never_lost(backend: Backend) -> None:
