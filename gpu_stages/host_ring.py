@@ -40,7 +40,7 @@ from gpu_stages.memory import (
     round_up,
 )
 from gpu_stages.ring import RingSpec, Taken
-from gpu_stages.stage import NoRoom, Part, PartTooLarge
+from gpu_stages.stage import DevicePart, NoRoom, Part, PartTooLarge
 
 SLOTS_MAX: Final = 0xFFFF
 _MAGIC: Final = 0x3152_4844_4853_4448
@@ -63,21 +63,12 @@ class HostRingHandle:
         """All of them, for `pass_fds`."""
         return (self.memory_fd, self.data_fd, self.space_fd)
 
-    def as_json(self) -> dict[str, int | str]:
-        """For the plan that a stage process is given."""
-        return {
-            "kind": "host",
-            "memory_fd": self.memory_fd,
-            "data_fd": self.data_fd,
-            "space_fd": self.space_fd,
-        }
-
     @classmethod
     def from_json(cls, given: Mapping[str, object]) -> "HostRingHandle":
-        """The inverse of `as_json`."""
-        fds = (given["memory_fd"], given["data_fd"], given["space_fd"])
-        numbers = [fd for fd in fds if isinstance(fd, int)]
-        return cls(*numbers)
+        """The inverse of `HostRing.as_json`."""
+        fds = [given[name] for name in ("memory_fd", "data_fd", "space_fd")]
+        memory_fd, data_fd, space_fd = (fd for fd in fds if isinstance(fd, int))
+        return cls(memory_fd, data_fd, space_fd)
 
 
 class _Layout:
@@ -115,6 +106,19 @@ class HostRing:
         words[_PAYLOAD_WORD] = spec.payload_bytes
         words[_GENERATION_WORD] = 1
         words[_MAGIC_WORD] = _MAGIC
+
+    def fds(self) -> tuple[int, ...]:
+        """All descriptors, for `pass_fds`."""
+        return self.handle.fds()
+
+    def as_json(self) -> dict[str, object]:
+        """For the plan that a stage process is given."""
+        return {
+            "kind": "host",
+            "memory_fd": self.handle.memory_fd,
+            "data_fd": self.handle.data_fd,
+            "space_fd": self.handle.space_fd,
+        }
 
     def reset(self) -> None:
         """Start a new generation: everything in flight is dropped, both sides are woken.
@@ -181,24 +185,39 @@ class HostProducer(_Side):
 
     def publish(self, header: Header, parts: Sequence[Part]) -> int:
         """Copy the parts into a free slot and publish it; returns the slot."""
-        flat = [part if type(part) is bytes else _flat(part) for part in parts]
-        lengths = tuple(map(len, flat))
-        at = 0
-        for length in lengths:
-            at += -(-length // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
-        if at > self._layout.payload_bytes or len(flat) > PARTS_MAX:
+        hosted = [part if type(part) is bytes else flat(part) for part in parts]
+        slot = self._claim(hosted)
+        self._announce(slot, header, hosted, tuple(map(len, hosted)))
+        return slot
+
+    def _claim(self, hosted: Sequence[bytes | memoryview]) -> int:
+        """A free slot that holds these parts: now FILLING."""
+        size = 0
+        for part in hosted:
+            size += -(-len(part) // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+        if size > self._layout.payload_bytes or len(hosted) > PARTS_MAX:
             raise PartTooLarge(
-                f"{len(flat)} parts of {at} bytes do not fit a slot of "
+                f"{len(hosted)} parts of {size} bytes do not fit a slot of "
                 f"{self._layout.payload_bytes} bytes and {PARTS_MAX} parts"
             )
         fresh = self._usable and self._words[_GENERATION_WORD] == self._generation
         if not (fresh and self._free) and not self.room():
             raise NoRoom
-        slot = self._free.popleft()
+        return self._free.popleft()
+
+    def _announce(
+        self,
+        slot: int,
+        header: Header,
+        hosted: Sequence[bytes | memoryview],
+        lengths: tuple[int, ...],
+    ) -> None:
+        """Fill the slot, then store its word: now READY. `lengths` are what the header says."""
         at = self._layout.arena_at + slot * self._layout.stride
         pack_header(self._view, at, header, lengths)
         at += HEADER_BYTES
-        for part, length in zip(flat, lengths, strict=True):
+        for part in hosted:
+            length = len(part)
             self._view[at : at + length] = part
             at += -(-length // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
         fence()
@@ -207,7 +226,6 @@ class HostProducer(_Side):
         )
         self._position += 1
         os.eventfd_write(self._data_fd, 1)
-        return slot
 
     def space_fd(self) -> int:
         """Readable when the consumer has released a slot or the ring was reset."""
@@ -265,12 +283,18 @@ class HostConsumer(_Side):
         slot = word & SLOTS_MAX
         at = layout.arena_at + slot * layout.stride
         header = unpack_header(self._view, at)
-        at += HEADER_BYTES
+        parts, on_device = self._parts(header.part_bytes, at + HEADER_BYTES, slot)
+        return Taken(header, parts, slot, self._generation, on_device)
+
+    def _parts(
+        self, lengths: Sequence[int], at: int, slot: int
+    ) -> tuple[tuple[memoryview, ...], tuple[DevicePart | None, ...]]:
+        """Views of the parts from offset `at`; a ring with device memory adds what lies there."""
         parts: list[memoryview] = []
-        for length in header.part_bytes:
+        for length in lengths:
             parts.append(self._view[at : at + length])
             at += -(-length // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
-        return Taken(header, tuple(parts), slot, self._generation)
+        return tuple(parts), ()
 
     def holds(self, taken: Taken) -> bool:
         """Whether the slot is still this side's: False once a reset was taken note of."""
@@ -305,7 +329,7 @@ class HostConsumer(_Side):
         ring_bell(self._space_fd)
 
 
-def _flat(part: Part) -> memoryview:
+def flat(part: Part) -> memoryview:
     """The bytes of a part as one flat view, copied first only when they are not contiguous."""
     view = memoryview(cast(Any, part))
     if view.nbytes == 0:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpu_stages.header import Header
-from gpu_stages.stage import Part
+from gpu_stages.stage import DevicePart, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,14 @@ class RingSpec:
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A slot in the consumer's hand. Its four `parts` are valid until it is released, or until a
-    reset was taken note of: then `RingConsumer.holds` is False and they must not be read."""
+    reset was taken note of: then `RingConsumer.holds` is False and they must not be read. A part
+    that lies in device memory is in `on_device` instead, which is empty when there is none."""
 
     header: Header
     parts: tuple[memoryview, ...]
     slot: int
     generation: int
+    on_device: tuple[DevicePart | None, ...] = ()
 
 
 class RingProducer(Protocol):

@@ -16,9 +16,10 @@ from dataclasses import replace
 from gpu_stages.config import CREDIT_STAGE, RING_NAMES, StageConfig, StagesConfig
 from gpu_stages.control import Plan, SegmentNotMade
 from gpu_stages.header import Header, MessageKind
-from gpu_stages.host_ring import HostConsumer, HostProducer, HostRing
+from gpu_stages.host_ring import HostConsumer, HostProducer
 from gpu_stages.live_table import LiveRow, LiveTableWriter, create_table, empty_row, name_code
 from gpu_stages.memory import create_bell, ring_bell
+from gpu_stages.rings import make_ring
 from gpu_stages.runtime_contract import (
     Binding,
     BoundLive,
@@ -106,7 +107,11 @@ class PipelineRuntime:
 
     def _open_memory(self) -> None:
         specs = self._config.ring_specs()
-        self._rings = [HostRing(name, specs[name]) for name in RING_NAMES]
+        devices = ["cpu", *(stage.device or "cpu" for stage in self._config.stages), "cpu"]
+        self._rings = [
+            make_ring(name, specs[name], devices[i], devices[i + 1])
+            for i, name in enumerate(RING_NAMES)
+        ]
         self._table_fd = create_table(self._config.live_slots)
         self._table = LiveTableWriter(self._table_fd)
         self._bells = {stage.name: create_bell() for stage in self._config.stages}
@@ -117,7 +122,7 @@ class PipelineRuntime:
         self._opened = True
 
     def _process(self, index: int, stage: StageConfig) -> StageProcess:
-        incoming, outgoing = self._rings[index].handle, self._rings[index + 1].handle
+        incoming, outgoing = self._rings[index], self._rings[index + 1]
         bell_fd = self._bells[stage.name]
         plan = Plan(
             stage=stage.name,

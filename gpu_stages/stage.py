@@ -29,10 +29,49 @@ from gpu_stages.live_table import LiveRow
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Header", "LiveRow", "Message", "NoRoom", "Outbox", "Part", "PartTooLarge", "Stage"]
+__all__ = [
+    "DeviceArray",
+    "DevicePart",
+    "Header",
+    "LiveRow",
+    "Message",
+    "NoRoom",
+    "Outbox",
+    "Part",
+    "PartTooLarge",
+    "Stage",
+]
 
-Part: TypeAlias = "bytes | bytearray | memoryview | np.ndarray[Any, Any]"
-"""A payload part: anything with a C-contiguous buffer. Its bytes are copied once, into the slot."""
+Part: TypeAlias = "bytes | bytearray | memoryview | np.ndarray[Any, Any] | DeviceArray"
+"""A payload part: anything with a C-contiguous buffer, or a contiguous array on the stage's device,
+such as a torch tensor. Its bytes are copied once, into the slot."""
+
+
+class DeviceArray(Protocol):
+    """An array in device memory, by the CUDA array interface (numba's documentation defines it)."""
+
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePart:
+    """A part of a message in device memory: `torch.as_tensor(part, device=...)` looks at it without
+    a copy, as uint8 [size_bytes]. 512-byte aligned. Valid until `process` returns."""
+
+    address: int
+    size_bytes: int
+
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, Any]:
+        return {
+            "version": 3,
+            "shape": (self.size_bytes,),
+            "typestr": "|u1",
+            "data": (self.address, False),
+            "strides": None,
+            "stream": None,  # complete already
+        }
 
 
 class NoRoom(Exception):
@@ -46,10 +85,15 @@ class PartTooLarge(ValueError):
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a batch. `parts` are four uint8 views (those not sent are empty), 64-byte
-    aligned. The slot is the stage's own until `process` returns: it may work in place."""
+    aligned. The slot is the stage's own until `process` returns: it may work in place.
+
+    For a stage with `takes_device_parts`, a part that lies on its device is in `on_device` at the
+    same index, and empty in `parts`; `on_device` is empty when there is none.
+    """
 
     header: Header
     parts: tuple[memoryview, ...]
+    on_device: tuple[DevicePart | None, ...] = ()
 
 
 class Outbox(Protocol):
@@ -79,6 +123,9 @@ class Stage(ABC):
 
     outputs_per_message_max: ClassVar[int] = 1
     """How many messages `process` sends at most for one that it is given."""
+
+    takes_device_parts: ClassVar[bool] = False
+    """Whether parts may arrive in device memory; else they come through host memory."""
 
     batch_max: int = 8
     """How many messages `process` takes at once; the TOML may set it."""

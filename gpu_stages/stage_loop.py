@@ -263,7 +263,9 @@ class StageLoop:
             return
         started_us = now_us()
         try:
-            self.stage.process([Message(t.header, t.parts) for t in batch], rows, self._out)
+            self.stage.process(
+                [Message(t.header, t.parts, t.on_device) for t in batch], rows, self._out
+            )
         except Exception as error:
             self._failed(batch, error)
         else:

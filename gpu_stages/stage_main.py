@@ -20,6 +20,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -160,25 +161,35 @@ def _low_fd(fd: int) -> int:
     return low
 
 
-def _open_ends(plan: Plan, control_fd: int) -> Ends:
-    def low(handle: object) -> dict[str, object]:
-        if not isinstance(handle, dict):
-            raise SystemExit(f"{handle!r} is not a ring handle")
-        fields = {str(name): value for name, value in handle.items()}
-        return {n: _low_fd(v) if n.endswith("_fd") else v for n, v in fields.items()}
+def _low_handle(handle: Mapping[str, object]) -> dict[str, object]:
+    return {
+        name: _low_fd(value) if name.endswith("_fd") and isinstance(value, int) else value
+        for name, value in handle.items()
+    }
 
-    incoming, outgoing = low(plan.incoming), low(plan.outgoing)
+
+def _open_ends(plan: Plan, control_fd: int, stage: Stage) -> Ends:
+    """Attach before loading, so that what is sent meanwhile waits in the ring."""
+    driver, why_not = None, ""
+    if "cuda" in (plan.incoming["kind"], plan.outgoing["kind"]):
+        from gpu_stages.cuda_driver import NoCuda, open_driver
+
+        try:
+            driver = open_driver(plan.device)
+        except NoCuda as error:
+            why_not = str(error)
     return Ends(
-        incoming=open_consumer(incoming),
-        outgoing=open_producer(outgoing),
+        incoming=open_consumer(
+            _low_handle(plan.incoming), driver if stage.takes_device_parts else None, why_not
+        ),
+        outgoing=open_producer(_low_handle(plan.outgoing), driver=driver),
         table=LiveTableReader(_low_fd(plan.table_fd)),
         bell_fd=_low_fd(plan.bell_fd),
         control_fd=control_fd,
     )
 
 
-def _make_stage(plan: Plan) -> Stage:
-    stage = load_class(plan.class_path)()
+def _load_stage(plan: Plan, stage: Stage) -> None:
     if plan.batch_max is not None:
         stage.batch_max = plan.batch_max
     if plan.wait_us_max is not None:
@@ -187,7 +198,6 @@ def _make_stage(plan: Plan) -> Stage:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(plan.threads)
-    return stage
 
 
 def _serve(plan: Plan, control: ControlEnd, ends: Ends, stage: Stage, load_ms: int) -> None:
@@ -229,10 +239,11 @@ def main() -> int:
     plan = control.wait_plan()
     _follow_parent(plan)
     _be_nice(plan.nice)
-    ends = _open_ends(plan, control.fileno())
     started = time.monotonic()
     try:
-        stage = _make_stage(plan)
+        stage = load_class(plan.class_path)()
+        ends = _open_ends(plan, control.fileno(), stage)
+        _load_stage(plan, stage)
     except Exception as error:
         traceback.print_exc()
         control.send(LoadFailed(f"{type(error).__name__}: {error}"))

@@ -59,12 +59,12 @@ def ring_hops() -> list[float]:
     """Hops through our ring, microseconds."""
     ring = HostRing("bench", RingSpec(4, FRAME_BYTES + 64))
     receiver = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.bench_ring", json.dumps(ring.handle.as_json())],
-        pass_fds=ring.handle.fds(),
+        [sys.executable, "-m", "tests.bench.bench_ring", json.dumps(ring.as_json())],
+        pass_fds=ring.fds(),
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[2],
     )
-    producer = open_producer(ring.handle.as_json())
+    producer = open_producer(ring.as_json())
     try:
         assert receiver.stdout is not None
         assert receiver.stdout.readline() == b"ready\n"

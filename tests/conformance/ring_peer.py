@@ -3,18 +3,23 @@
     python ring_peer.py ROLE HANDLE_JSON [COUNT]
 
 Messages are self-describing: message n of live n % 3 has frame_index n and three parts whose bytes
-are all n % 251, of lengths that vary with n.
+are all n % 251, of lengths that vary with n. On a ring with device memory the second part is on the
+(stand-in) device.
 """
 
 import json
+import os
 import select
 import sys
 import time
+from pathlib import Path
 
 from gpu_stages import host_ring
 from gpu_stages.header import Header, MessageKind
 from gpu_stages.ring import RingProducer, Taken
 from gpu_stages.rings import open_consumer, open_producer
+from gpu_stages.stage import Part
+from tests.support.fake_cuda import FakeCuda
 
 
 def parts_of(number: int) -> list[bytes]:
@@ -22,33 +27,54 @@ def parts_of(number: int) -> list[bytes]:
     return [fill * (number % 1000), fill * 960, fill * (1 + number * 7 % 3000)]
 
 
-def header_of(number: int, binding: int = 1) -> Header:
-    return Header(MessageKind.TICK_MOTION, number % 3, binding, 1, frame_index=number)
+def header_of(number: int) -> Header:
+    return Header(MessageKind.TICK_MOTION, number % 3, 1, 1, frame_index=number)
 
 
-def is_whole(taken: Taken) -> bool:
-    return [bytes(part) for part in taken.parts[:3]] == parts_of(taken.header.frame_index)
+def sent_parts(number: int, driver: FakeCuda | None) -> list[Part]:
+    first, second, third = parts_of(number)
+    if driver is None:
+        return [first, second, third]
+    return [first, driver.scratch(second), third]
 
 
-def publish(producer: RingProducer, number: int, binding: int = 1) -> None:
+def received_parts(taken: Taken, driver: FakeCuda | None) -> list[bytes]:
+    parts = [bytes(part) for part in taken.parts[:3]]
+    for i, part in enumerate(taken.on_device):
+        if part is not None and driver is not None:
+            assert parts[i] == b""
+            parts[i] = driver.read(part.address, part.size_bytes)
+    return parts
+
+
+def is_whole(taken: Taken, driver: FakeCuda | None = None) -> bool:
+    return received_parts(taken, driver) == parts_of(taken.header.frame_index)
+
+
+def publish(producer: RingProducer, number: int, driver: FakeCuda | None = None) -> None:
     """Wait for room, without spinning."""
     while not producer.room():
         assert select.select([producer.space_fd()], (), (), 20)[0], "no room for 20 s"
         producer.quiet()
-    producer.publish(header_of(number, binding), parts_of(number))
+    producer.publish(header_of(number), sent_parts(number, driver))
 
 
 def say(word: str) -> None:
     print(word, flush=True)
 
 
+def driver_of(handle: dict[str, object]) -> FakeCuda | None:
+    return FakeCuda(Path(os.environ["FAKE_CUDA"])) if handle["kind"] == "cuda" else None
+
+
 def produce(handle: dict[str, object], count: int) -> None:
     """`count` messages as fast as there is room; 0: for ever."""
-    producer = open_producer(handle)
+    driver = driver_of(handle)
+    producer = open_producer(handle, driver=driver)
     number = 0
     say("attached")
     while not count or number < count:
-        publish(producer, number)
+        publish(producer, number, driver)
         number += 1
     say("done")
     time.sleep(60)
@@ -56,21 +82,23 @@ def produce(handle: dict[str, object], count: int) -> None:
 
 def produce_half(handle: dict[str, object], count: int) -> None:
     """`count` whole messages, then one whose payload is in place and whose word is not."""
-    producer = open_producer(handle)
+    driver = driver_of(handle)
+    producer = open_producer(handle, driver=driver)
     for number in range(count):
-        publish(producer, number)
+        publish(producer, number, driver)
 
     def stop_here() -> None:
         say("half")
         time.sleep(60)
 
     host_ring.fence = stop_here  # type: ignore[misc]
-    publish(producer, count)
+    publish(producer, count, driver)
 
 
 def consume(handle: dict[str, object], count: int) -> None:
     """Echo what comes as numbers; 0: for ever."""
-    consumer = open_consumer(handle)
+    driver = driver_of(handle)
+    consumer = open_consumer(handle, driver)
     say("attached")
     taken_so_far = 0
     while not count or taken_so_far < count:
@@ -79,7 +107,7 @@ def consume(handle: dict[str, object], count: int) -> None:
             select.select([consumer.data_fd()], (), (), 10)
             consumer.quiet()
             continue
-        say(f"{taken.header.frame_index}" if is_whole(taken) else "torn")
+        say(f"{taken.header.frame_index}" if is_whole(taken, driver) else "torn")
         consumer.release(taken)
         taken_so_far += 1
     time.sleep(60)
@@ -87,7 +115,8 @@ def consume(handle: dict[str, object], count: int) -> None:
 
 def hold(handle: dict[str, object], count: int) -> None:
     """Take `count` slots and never give them back."""
-    consumer = open_consumer(handle)
+    driver = driver_of(handle)
+    consumer = open_consumer(handle, driver)
     held: list[Taken] = []
     say("attached")
     while len(held) < count:

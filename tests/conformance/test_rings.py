@@ -9,15 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from gpu_stages.cuda_ring import CudaRing
 from gpu_stages.host_ring import HostRing
 from gpu_stages.ring import RingConsumer, RingProducer, RingSpec, Taken
 from gpu_stages.rings import UnknownRing, open_consumer, open_producer
 from gpu_stages.stage import NoRoom, PartTooLarge
-from tests.conformance.ring_peer import header_of, is_whole, parts_of, publish
+from tests.conformance.ring_peer import header_of, is_whole, publish, sent_parts
+from tests.support.fake_cuda import FakeCuda
 from tests.support.processes import shared_memory_names
 
 PEER = Path(__file__).with_name("ring_peer.py")
@@ -25,19 +28,66 @@ ROOT = PEER.parents[2]
 SLOTS = 6
 DEADLINE_S = 20
 
-RingMaker = Callable[[int, int], HostRing]
+
+class Link:
+    """A ring of one kind, and what either side needs on it."""
+
+    def __init__(self, kind: str, slots: int, payload_bytes: int, memory: Path) -> None:
+        spec = RingSpec(slots, payload_bytes)
+        self.kind = kind
+        self.memory = memory
+        self.ring = CudaRing("test", spec) if kind == "cuda" else HostRing("test", spec)
+        self.source = self._driver()
+        self.sink = self._driver()
+
+    def _driver(self) -> FakeCuda | None:
+        return FakeCuda(self.memory) if self.kind == "cuda" else None
+
+    def producer(self) -> RingProducer:
+        return open_producer(self.ring.as_json(), driver=self.source)
+
+    def consumer(self) -> RingConsumer:
+        self.sink = self._driver()
+        return open_consumer(self.ring.as_json(), self.sink)
+
+    def both(self) -> tuple[RingProducer, RingConsumer]:
+        """Both sides, with device memory agreed on where there is any."""
+        producer, consumer = self.producer(), self.consumer()
+        if self.kind == "cuda":
+            for by_device in (False, True):
+                self.send(producer, 0)
+                taken = take_within(consumer)
+                assert bool(taken.on_device) == by_device
+                consumer.release(taken)
+        return producer, consumer
+
+    def send(self, producer: RingProducer, number: int) -> None:
+        producer.publish(header_of(number), sent_parts(number, self.source))
+
+    def publish(self, producer: RingProducer, number: int) -> None:
+        publish(producer, number, self.source)
+
+    def is_whole(self, taken: Taken) -> bool:
+        return is_whole(taken, self.sink)
+
+    def fill(self, producer: RingProducer, first: int = 0) -> int:
+        """Publish until there is no room; returns how many."""
+        number = first
+        while producer.room():
+            self.send(producer, number)
+            number += 1
+        return number - first
 
 
 class Peer:
     """The other process; its output is its progress."""
 
-    def __init__(self, ring: HostRing, role: str, count: int = 0) -> None:
-        handle = ring.handle
+    def __init__(self, link: Link, role: str, count: int = 0) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(PEER), role, json.dumps(handle.as_json()), str(count)],
+            [sys.executable, str(PEER), role, json.dumps(link.ring.as_json()), str(count)],
             stdout=subprocess.PIPE,
-            pass_fds=handle.fds(),
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            pass_fds=link.ring.fds(),
+            env={**os.environ, "PYTHONPATH": str(ROOT), "FAKE_CUDA": str(link.memory)},
         )
 
     def line(self) -> str:
@@ -51,36 +101,35 @@ class Peer:
         self.process.stdout.close()
 
 
-@pytest.fixture(params=["host"])
-def make_ring(request: pytest.FixtureRequest) -> Iterator[RingMaker]:
-    rings: list[HostRing] = []
+LinkMaker = Callable[..., Link]
+PeerMaker = Callable[..., Peer]
 
-    def make(slots: int = SLOTS, payload_bytes: int = 8192) -> HostRing:
-        assert request.param == "host"
-        rings.append(HostRing("test", RingSpec(slots, payload_bytes)))
-        return rings[-1]
+
+@pytest.fixture(params=["host", "cuda"])
+def make_link(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LinkMaker]:
+    links: list[Link] = []
+
+    def make(slots: int = SLOTS, payload_bytes: int = 8192) -> Link:
+        links.append(Link(request.param, slots, payload_bytes, tmp_path))
+        return links[-1]
 
     yield make
-    for ring in rings:
-        ring.close()
+    for link in links:
+        with suppress(OSError):  # closed by the test already
+            link.ring.close()
 
 
 @pytest.fixture
-def peers() -> Iterator[Callable[..., Peer]]:
+def peers() -> Iterator[PeerMaker]:
     started: list[Peer] = []
 
-    def start(ring: HostRing, role: str, count: int = 0) -> Peer:
-        started.append(Peer(ring, role, count))
+    def start(link: Link, role: str, count: int = 0) -> Peer:
+        started.append(Peer(link, role, count))
         return started[-1]
 
     yield start
     for peer in started:
         peer.kill()
-
-
-def both(ring: HostRing) -> tuple[RingProducer, RingConsumer]:
-    handle = ring.handle.as_json()
-    return open_producer(handle), open_consumer(handle)
 
 
 def take_within(consumer: RingConsumer, deadline_s: float = DEADLINE_S) -> Taken:
@@ -94,62 +143,54 @@ def take_within(consumer: RingConsumer, deadline_s: float = DEADLINE_S) -> Taken
     return taken
 
 
-def fill(producer: RingProducer, first: int = 0) -> int:
-    """Publish until there is no room; returns how many."""
-    number = first
-    while producer.room():
-        producer.publish(header_of(number), parts_of(number))
-        number += 1
-    return number - first
-
-
 def test_messages_arrive_whole_and_in_order_from_another_process(
-    make_ring: RingMaker, peers: Callable[..., Peer]
+    make_link: LinkMaker, peers: PeerMaker
 ) -> None:
-    ring = make_ring()
-    consumer = open_consumer(ring.handle.as_json())
-    peers(ring, "produce", 2000)
+    link = make_link()
+    consumer = link.consumer()
+    peers(link, "produce", 2000)
     for number in range(2000):
         taken = take_within(consumer)
         assert taken.header.frame_index == number
-        assert is_whole(taken)
+        assert link.is_whole(taken)
         consumer.release(taken)
     assert consumer.take() is None
 
 
-def test_messages_reach_another_process(make_ring: RingMaker, peers: Callable[..., Peer]) -> None:
-    ring = make_ring()
-    producer = open_producer(ring.handle.as_json())
-    peer = peers(ring, "consume", 300)
+def test_messages_reach_another_process(make_link: LinkMaker, peers: PeerMaker) -> None:
+    link = make_link()
+    producer = link.producer()
+    peer = peers(link, "consume", 300)
     assert peer.line() == "attached"
     for number in range(300):
-        publish(producer, number)
+        link.publish(producer, number)
     assert [peer.line() for _ in range(300)] == [str(n) for n in range(300)]
 
 
 def test_nothing_is_dropped_when_it_is_full_and_slots_come_back_in_any_order(
-    make_ring: RingMaker,
+    make_link: LinkMaker,
 ) -> None:
-    producer, consumer = both(make_ring())
-    assert fill(producer) == SLOTS
+    link = make_link()
+    producer, consumer = link.both()
+    assert link.fill(producer) == SLOTS
     with pytest.raises(NoRoom):
-        producer.publish(header_of(99), parts_of(99))
+        link.send(producer, 99)
     held = [take_within(consumer) for _ in range(SLOTS)]
     assert consumer.take() is None
     for taken in (held[4], held[1], held[5]):
         consumer.release(taken)
     assert producer.room() == 3
-    assert fill(producer, first=SLOTS) == 3
+    assert link.fill(producer, first=SLOTS) == 3
     untouched = [held[0], held[2], held[3]]
-    assert all(is_whole(taken) for taken in untouched)
+    assert all(link.is_whole(taken) for taken in untouched)
     for number in range(SLOTS, SLOTS + 3):
         taken = take_within(consumer)
         assert taken.header.frame_index == number
-        assert is_whole(taken)
+        assert link.is_whole(taken)
 
 
-def test_what_does_not_fit_is_refused_and_costs_no_slot(make_ring: RingMaker) -> None:
-    producer, _ = both(make_ring())
+def test_what_does_not_fit_is_refused_and_costs_no_slot(make_link: LinkMaker) -> None:
+    producer, _ = make_link().both()
     with pytest.raises(PartTooLarge):
         producer.publish(header_of(1), [bytes(8193)])
     with pytest.raises(PartTooLarge):
@@ -157,97 +198,95 @@ def test_what_does_not_fit_is_refused_and_costs_no_slot(make_ring: RingMaker) ->
     assert producer.room() == SLOTS
 
 
-def test_every_number_survives_many_laps(make_ring: RingMaker) -> None:
+def test_every_number_survives_many_laps(make_link: LinkMaker) -> None:
     """Positions wrap; a word of an earlier lap is never taken for a new one."""
-    producer, consumer = both(make_ring(3, 8192))
-    for start in (0, (1 << 24) - 5):
+    link = make_link(slots=3)
+    producer, consumer = link.both()
+    for start in (100, (1 << 24) - 5, 2 * (1 << 24) - 5):
+        assert producer.room() == 3, "everything that came back is collected"
         producer._position = consumer._position = start  # type: ignore[attr-defined]
         producer._returned = consumer._returned = start  # type: ignore[attr-defined]
         for number in range(20):
-            producer.publish(header_of(number), parts_of(number))
+            link.send(producer, number)
             taken = take_within(consumer)
             assert taken.header.frame_index == number
             assert consumer.take() is None
             consumer.release(taken)
 
 
-def test_a_producer_has_no_room_until_the_consumer_is_there(make_ring: RingMaker) -> None:
-    ring = make_ring()
-    producer = open_producer(ring.handle.as_json())
+def test_a_producer_has_no_room_until_the_consumer_is_there(make_link: LinkMaker) -> None:
+    link = make_link()
+    producer = link.producer()
     assert producer.room() == 0
-    open_consumer(ring.handle.as_json())
+    link.consumer()
     assert select.select([producer.space_fd()], (), (), 0)[0], "and is woken when it is"
     assert producer.room() == SLOTS
 
 
-def test_slots_of_a_killed_consumer_come_back(
-    make_ring: RingMaker, peers: Callable[..., Peer]
-) -> None:
-    ring = make_ring()
-    producer = open_producer(ring.handle.as_json())
+def test_slots_of_a_killed_consumer_come_back(make_link: LinkMaker, peers: PeerMaker) -> None:
+    link = make_link()
+    producer = link.producer()
     for _ in range(3):
-        peer = peers(ring, "hold", 4)
+        peer = peers(link, "hold", 4)
         assert peer.line() == "attached"
-        assert fill(producer) == SLOTS
+        assert link.fill(producer) == SLOTS
         assert peer.line() == "holding"
         peer.kill()
         assert producer.room() == 0
-        ring.reset()
+        link.ring.reset()
         assert producer.room() == 0, "not before the next consumer has taken note"
-    peer = peers(ring, "consume", 100)
+    peer = peers(link, "consume", 100)
     assert peer.line() == "attached"
     for number in range(500, 600):
-        publish(producer, number)
+        link.publish(producer, number)
     assert [peer.line() for _ in range(100)] == [str(number) for number in range(500, 600)]
 
 
-def test_a_half_written_slot_is_never_read(
-    make_ring: RingMaker, peers: Callable[..., Peer]
-) -> None:
-    ring = make_ring()
-    consumer = open_consumer(ring.handle.as_json())
-    peer = peers(ring, "produce_half", 2)
+def test_a_half_written_slot_is_never_read(make_link: LinkMaker, peers: PeerMaker) -> None:
+    link = make_link()
+    consumer = link.consumer()
+    peer = peers(link, "produce_half", 2)
     assert peer.line() == "half"
     for number in range(2):
         assert take_within(consumer).header.frame_index == number
     assert consumer.take() is None
     peer.kill()
     assert consumer.take() is None
-    ring.reset()
-    peers(ring, "produce", 50)
+    link.ring.reset()
+    peers(link, "produce", 50)
     for number in range(50):
         taken = take_within(consumer)
         assert taken.header.frame_index == number
-        assert is_whole(taken)
+        assert link.is_whole(taken)
         consumer.release(taken)
 
 
-def test_what_was_in_flight_at_a_reset_is_gone_on_both_sides(make_ring: RingMaker) -> None:
-    ring = make_ring()
-    producer, consumer = both(ring)
-    fill(producer)
+def test_what_was_in_flight_at_a_reset_is_gone_on_both_sides(make_link: LinkMaker) -> None:
+    link = make_link()
+    producer, consumer = link.both()
+    link.fill(producer)
     held = take_within(consumer)
-    ring.reset()
+    link.ring.reset()
     assert select.select([consumer.data_fd()], (), (), 0)[0]
     assert producer.room() == 0, "the consumer may still read its slots"
-    assert is_whole(held)
+    assert link.is_whole(held)
     assert consumer.holds(held)
     assert consumer.take() is None
     assert not consumer.holds(held)
     consumer.release(held)  # of the old generation: without effect
     assert producer.room() == SLOTS
-    producer.publish(header_of(7), parts_of(7))
+    link.send(producer, 7)
     assert take_within(consumer).header.frame_index == 7
     assert consumer.take() is None
 
 
-def test_a_message_published_under_the_old_generation_is_not_seen(make_ring: RingMaker) -> None:
+def test_a_message_published_under_the_old_generation_is_not_seen(make_link: LinkMaker) -> None:
     """A producer that did not notice the reset yet writes a word that nobody believes."""
-    ring = make_ring()
-    producer, consumer = both(ring)
+    link = make_link()
+    producer, consumer = link.both()
     assert producer.room() == SLOTS
     old = producer._generation  # type: ignore[attr-defined]
-    ring.reset()
+    link.ring.reset()
     assert consumer.take() is None
     words = producer._words  # type: ignore[attr-defined]
     words[producer._layout.published_at] = old << 40  # type: ignore[attr-defined]
@@ -255,52 +294,59 @@ def test_a_message_published_under_the_old_generation_is_not_seen(make_ring: Rin
 
 
 def test_a_stream_that_is_killed_again_and_again_is_never_torn(
-    make_ring: RingMaker, peers: Callable[..., Peer]
+    make_link: LinkMaker, peers: PeerMaker
 ) -> None:
     seed = 20261129
     moments = random.Random(seed)
-    ring = make_ring()
-    consumer = open_consumer(ring.handle.as_json())
+    link = make_link()
+    consumer = link.consumer()
     seen = 0
     for _ in range(12):
-        peer = peers(ring, "produce", 0)
+        peer = peers(link, "produce", 0)
         expected = 0
         stop_after = moments.randrange(1, 400)
         while expected < stop_after:
             taken = take_within(consumer)
             assert taken.header.frame_index == expected, f"seed {seed}"
-            assert is_whole(taken), f"seed {seed}"
+            assert link.is_whole(taken), f"seed {seed}"
             consumer.release(taken)
             expected += 1
         peer.kill()
         while (taken := consumer.take()) is not None:
-            assert is_whole(taken), f"seed {seed}"
-        ring.reset()
+            assert link.is_whole(taken), f"seed {seed}"
+        link.ring.reset()
         seen += expected
     assert seen > 500
 
 
-def test_nothing_is_left_behind(peers: Callable[..., Peer]) -> None:
+def test_nothing_is_left_behind(make_link: LinkMaker, peers: PeerMaker) -> None:
     named_before = shared_memory_names()
+    link = make_link()
+    link.ring.close()
     gc.collect()
     fds_before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        ring = HostRing("leak", RingSpec(SLOTS, 8192))
-        producer, consumer = both(ring)
-        producer.publish(header_of(1), parts_of(1))
+        link = Link(link.kind, SLOTS, 8192, link.memory)
+        producer, consumer = link.both()
+        link.send(producer, 1)
         taken = take_within(consumer)
+        assert link.is_whole(taken)
         consumer.release(taken)
         del taken
-        producer.close()
         consumer.close()
-        ring.close()
+        producer.close()
+        if link.source is not None and link.sink is not None:
+            assert link.source.open_count() == 1, "only the test's own array is left"
+            assert link.sink.open_count() == 0
+        link.ring.close()
+        link.source = link.sink = None
+    del producer, consumer
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == fds_before
-    ring = HostRing("leak", RingSpec(SLOTS, 8192))
-    peer = peers(ring, "hold", 1)
+    link = make_link()
+    peer = peers(link, "hold", 1)
     assert peer.line() == "attached"
     peer.kill()
-    ring.close()
     assert shared_memory_names() == named_before
 
 

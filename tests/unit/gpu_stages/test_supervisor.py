@@ -61,8 +61,8 @@ class World:
             "parent_pid": os.getpid(),
             "table_fd": self.table_fd,
             "bell_fd": self.bell_fd,
-            "incoming": self.rings[0].handle.as_json(),
-            "outgoing": self.rings[1].handle.as_json(),
+            "incoming": self.rings[0].as_json(),
+            "outgoing": self.rings[1].as_json(),
             **plan,
         }
         self.plan = Plan(**fields)  # type: ignore[arg-type]
