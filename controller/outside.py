@@ -4,7 +4,7 @@ Store transactions are repeated until their outcome is known; ids are minted her
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -57,25 +57,18 @@ class Outside:
         self._counters = counters
         self._places = asyncio.Semaphore(at_once)
 
-    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         self._tasks.spawn(self._in_place(work), name)
 
-    async def _in_place(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await self._places.acquire()
-        except BaseException:
-            work.close()
-            raise
-        try:
-            await work
-        finally:
-            self._places.release()
+    async def _in_place(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async with self._places:
+            await work()
 
     # -- what sessions ask
 
     def claim(self, session: Session, order: do.Claim) -> None:
         """Answers ClaimDone or ClaimRefused."""
-        self._begin(self._claim(session, order.claim_id), f"claim {session.live_id}")
+        self._begin(lambda: self._claim(session, order.claim_id), f"claim {session.live_id}")
 
     async def _claim(self, session: Session, claim_id: str) -> None:
         live_id, generation = session.live_id, session.generation
@@ -97,7 +90,7 @@ class Outside:
 
     def send_letter(self, session: Session, order: do.SendLetter) -> None:
         """Answers LetterSent."""
-        self._begin(self._send_letter(session, order), f"dead letter of {session.live_id}")
+        self._begin(lambda: self._send_letter(session, order), f"dead letter of {session.live_id}")
 
     async def _send_letter(self, session: Session, order: do.SendLetter) -> None:
         await self._letters.send(
@@ -107,7 +100,7 @@ class Outside:
 
     def hand_over(self, session: Session, order: do.HandOver) -> None:
         """Answers HandOverDone or HandOverRefused."""
-        self._begin(self._hand_over(session, order), f"hand over {session.live_id}")
+        self._begin(lambda: self._hand_over(session, order), f"hand over {session.live_id}")
 
     async def _hand_over(self, session: Session, order: do.HandOver) -> None:
         commit_id, now_ms = self._mint.new(), self._clock.wall_ms()
@@ -138,7 +131,7 @@ class Outside:
 
     def close_live(self, session: Session, order: do.CloseLive) -> None:
         """Answers CloseDone or OwnershipLost."""
-        self._begin(self._close_live(session, order.reason), f"close {session.live_id}")
+        self._begin(lambda: self._close_live(session, order.reason), f"close {session.live_id}")
 
     async def _close_live(self, session: Session, reason: str) -> None:
         now_ms = self._clock.wall_ms()
@@ -153,7 +146,7 @@ class Outside:
 
     def confirm_gone(self, session: Session) -> None:
         """Answers GoneConfirmed."""
-        self._begin(self._confirm_gone(session), f"confirm {session.live_id} gone")
+        self._begin(lambda: self._confirm_gone(session), f"confirm {session.live_id} gone")
 
     async def _confirm_gone(self, session: Session) -> None:
         live_id, generation = session.live_id, session.generation
@@ -164,7 +157,7 @@ class Outside:
 
     def check_refusal(self, session: Session) -> None:
         """Counts a refusal of a live's rightful owner, which should never be."""
-        self._begin(self._check_refusal(session), f"check refusal of {session.live_id}")
+        self._begin(lambda: self._check_refusal(session), f"check refusal of {session.live_id}")
 
     async def _check_refusal(self, session: Session) -> None:
         view = await self._calls.insist(lambda: get_live(self._db, session.live_id), "look")
