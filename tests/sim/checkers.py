@@ -238,7 +238,11 @@ class _Judge:
             ),
             default=0,
         )
-        if lives > capacity:
+        if not capacity:
+            self._wrong(
+                Invariant.ONE_OWNER, entry.live_id, f"{entry.process} acts under another's worker id"
+            )
+        elif lives > capacity:
             self._wrong(
                 Invariant.OVERSHOOT, entry.live_id, f"{entry.process} runs {lives} of {capacity}"
             )

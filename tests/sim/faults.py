@@ -18,6 +18,7 @@ from schemas.text_record import RecordKind
 from schemas.topics import TEXT_TOPIC
 from stream.transport import BrokerAway, SendRefused, SendUnknown
 from tests.sim import spies
+from tests.sim.standins import WatchFaults
 from tests.sim.texts import mark_value, text_value
 
 if TYPE_CHECKING:
@@ -126,22 +127,41 @@ class Script:
         self._client(lambda replica: advance(replica, live_id, seed, self.world))
 
     def _there_and_back(self, live_id: str, seed: int) -> None:
-        """To another worker and back, while the first one is stopped and knows of neither."""
+        """To another worker and back, while the first one is stopped, or deaf, and knows of neither.
+
+        Text comes right after, so that the first generation has something to try.
+        """
         world = self.world
         owner = world.recorder.owner.get(live_id)
         node = None if owner is None else self._node_of(owner[0])
         if owner is None or node is None:
             return
-        for_ms = self.rng.randrange(40, 160)
-        node.process.steps_to_pause = -1
-        world.pause(node.process, for_ms)
+        if seed % 3:
+            self._deafen(node, 150)
+        else:
+            node.process.steps_to_pause = -1
+            world.pause(node.process, self.rng.randrange(20, 90))
 
         async def both(replica: "Replica") -> None:
             await advance(replica, live_id, seed, world)
-            await asyncio.sleep(self.rng.random() * 0.03)
+            if seed % 2:
+                await asyncio.sleep(self.rng.random() * 0.02)
             await advance(replica, live_id, seed, world, to=owner[0])
+            if world.active:
+                self._burst(live_id, 2, seed)
 
         self._client(both)
+
+    def _deafen(self, node: "Node", for_ms: int) -> None:
+        """It hears no watch for a while; it still looks by itself now and then."""
+        before = node.db.watch_faults
+        node.db.watch_faults = WatchFaults(lost=1.0)
+        self.world.fault("deaf", node.process.name)
+
+        def hears() -> None:
+            node.db.watch_faults = before if self.world.active else None
+
+        self.world.loop.call_later(for_ms / 1000, hears)
 
     def _node_of(self, worker_id: str) -> "Node | None":
         for node in (*self.world.nodes, *self.world.twins):

@@ -28,6 +28,7 @@ class StorePlan:
     late_ms_max: float = 150.0
     watch_lost: float = 0.0
     watch_late: float = 0.0
+    unknown_move: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def make_plan(seed: int) -> Plan:
         store=_store(rng),
         pause_on_release=0.15 if draw() < 0.4 else 0.0,
         pause_ms_max=150 if draw() < 0.7 else 1_200,
-        tick_late_ms=30 if draw() < 0.5 else 0,
+        tick_late_ms=40 if draw() < 0.5 else 0,
         fetch_again=0.1 if draw() < 0.25 else 0.0,
         broker_delay_ms=3.0 if draw() < 0.5 else 0.0,
         in_full=draw() < 0.06,
@@ -75,7 +76,7 @@ def make_plan(seed: int) -> Plan:
 
 def _store(rng: Random) -> StorePlan:
     draw = rng.random
-    unknown = 0.06 if draw() < 0.4 else 0.0
+    unknown = 0.08 if draw() < 0.4 else 0.0
     return StorePlan(
         conflict=0.05 if draw() < 0.3 else 0.0,
         unknown_applied=unknown if draw() < 0.6 else 0.0,
@@ -84,6 +85,7 @@ def _store(rng: Random) -> StorePlan:
         delay_ms_max=3.0 if draw() < 0.6 else 0.0,
         watch_lost=0.4 if draw() < 0.3 else 0.0,
         watch_late=0.4 if draw() < 0.3 else 0.0,
+        unknown_move=0.4 if draw() < 0.25 else 0.0,
     )
 
 
@@ -154,10 +156,10 @@ _FAULTS = (
     ("restart", 0.12),
     ("twin", 0.08),
     ("drain", 0.1),
-    ("rebalance", 0.15),
+    ("rebalance", 0.12),
     ("rewind", 0.1),
     ("expel", 0.12),
-    ("lose_stage", 0.08),
+    ("lose_stage", 0.15),
     ("foreign", 0.15),
     ("flood", 0.15),
     ("twin_recovery", 0.1),

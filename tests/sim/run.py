@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tests.sim import history as h
-from tests.sim import shortcuts, spies
+from tests.sim import shortcuts, spies, windows
 from tests.sim.checkers import Verdict, check
 from tests.sim.plan import make_plan
 from tests.sim.thaw import thaw
@@ -35,6 +35,7 @@ def run_seed(seed: int, *, traced: bool = False) -> Run:
     world = World(make_plan(seed))
     world.run()
     rec = world.recorder
+    rec.windows.update(windows.count(world.history))
     return Run(
         seed,
         check(world.history),

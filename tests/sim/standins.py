@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from gpu_stages.runtime_contract import Binding, BoundLive, Segment, StageTrouble
 from gpu_stages.stub import StubRuntime
+from ownership import keys
 from ownership.kv import Reads
 from ownership.memory import Faults, MemoryDatabase
 from ownership.memory_store import MemoryStore
@@ -83,6 +84,7 @@ class SimDatabase(MemoryDatabase):
         self.watch_faults = watch_faults
         self.process = process
         self.recorder = recorder
+        self.unknown_move = 0.0
         self.on_applied: Callable[[SimProcess, MemoryTransaction], None] | None = None
 
     def watch(self, key: bytes) -> HintWatch:
@@ -116,11 +118,35 @@ class SimDatabase(MemoryDatabase):
         chance = self.rng.random()
         return 0.0 if chance < 0.5 else span[1] * (2 * chance - 1)
 
+    def _send(
+        self, loop: Any, faults: Faults, tr: MemoryTransaction, told: "asyncio.Future[bool | None]"
+    ) -> None:
+        """Commits that move a live may be lost on the way back more often than others."""
+        if self.unknown_move and any(key.startswith(keys.GEN) for key in tr.writes):
+            chance = self.rng.random()
+            if chance < self.unknown_move:
+                self.recorder.windows["unknown_move"] += 1
+                fates = (self._commit_untold, self._commit_late, self._lose)
+                fate = fates[int(chance / self.unknown_move * 3)]
+                loop.call_later(self._draw(faults.commit_s), fate, tr, told)
+                return
+        super()._send(loop, faults, tr, told)
+
     def _commit(self, tr: MemoryTransaction, told: Any, reply_s: float = 0.0) -> None:
+        version = self.store.version
         self.recorder.committer = self.process.name
         super()._commit(tr, told, reply_s)
-        if self.on_applied is not None:
+        if self.store.version == version:
+            if tr.writes:
+                self._conflicted(tr)
+        elif self.on_applied is not None:
             self.on_applied(self.process, tr)
+
+    def _conflicted(self, tr: MemoryTransaction) -> None:
+        windows = self.recorder.windows
+        windows["conflict_real"] += 1
+        if any(key.startswith(keys.SLOT) for key in tr.writes):
+            windows["overshoot_attempt"] += 1
 
     def _refuse(self, tr: MemoryTransaction, told: Any) -> None:
         self.recorder.windows["conflict_injected"] += 1
@@ -150,6 +176,12 @@ class SimBroker(MemoryBroker):
     def __init__(self, recorder: Recorder, *, seed: int) -> None:
         super().__init__(seed=seed)
         self.recorder = recorder
+
+    def happens(self, chance: float) -> bool:
+        happens = super().happens(chance)
+        if happens:
+            self.recorder.windows["fetched_again"] += 1
+        return happens
 
     def append(
         self,
@@ -232,6 +264,8 @@ class SimRuntime(StubRuntime):
     def unbind(self, live_slot: int) -> None:
         binding = self.places.pop(live_slot, None)
         super().unbind(live_slot)
+        # The place is given away again at once: the unluckiest order for what is still on its way.
+        self._free.rotate(1)
         if binding is not None:
             live, rec = self.made_for[binding], self.recorder
             rec.note(h.Unbound(rec.now_ms, self.process.name, live.live_id, live.epoch, binding))
@@ -252,9 +286,6 @@ class SimRuntime(StubRuntime):
         binding = self.places[live_slot]
         live, rec = self.made_for[binding], self.recorder
         name = self.process.name
-        owner = rec.owner.get(live.live_id)
-        if owner is not None and owner[1] > live.epoch:
-            rec.windows["fed_after_superseded"] += 1
         rec.note(
             h.Fed(
                 rec.now_ms,

@@ -147,7 +147,7 @@ class World:
         faults = watch_faults = None
         if self.active:
             span = (0.0, plan.delay_ms_max / 1000)
-            if span[1] or plan.conflict or plan.unknown_applied or plan.unknown_dropped:
+            if any((span[1], plan.conflict, plan.unknown_move)) or self._unknown():
                 faults = Faults(
                     conflict=plan.conflict,
                     unknown_applied=plan.unknown_applied,
@@ -162,7 +162,12 @@ class World:
                 watch_faults = WatchFaults(plan.watch_lost, plan.watch_late)
         seed = self.rng.getrandbits(60)
         db = SimDatabase(self.store, Random(seed), faults, watch_faults, process, self.recorder)
+        db.unknown_move = plan.unknown_move
         return db
+
+    def _unknown(self) -> bool:
+        plan = self.plan.store
+        return bool(plan.unknown_applied or plan.unknown_dropped or plan.unknown_late)
 
     def start_replica(self) -> None:
         process = SimProcess(self.loop, f"d{len(self.replicas)}")
