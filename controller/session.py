@@ -141,9 +141,15 @@ class Session:
     def stages_lost(self, reason: str) -> None:
         """The binding is void."""
         if self._binding is not None:
-            self._parts.bound.pop(self._binding.live_slot, None)
+            self._leave_slot(self._binding.live_slot)
             self._binding = None
         self.post(ev.StagesLost(reason))
+
+    def _leave_slot(self, live_slot: int) -> None:
+        """Take no more ticks from it, unless it is another session's by now: when all bindings are
+        void at once, a session that bound again may have got the slot of one that did not yet."""
+        if self._parts.bound.get(live_slot) is self:
+            del self._parts.bound[live_slot]
 
     @property
     def room(self) -> tuple[int, int]:
@@ -285,7 +291,7 @@ class Session:
     def _unbind(self) -> None:
         binding, self._binding = self._binding, None
         if binding is not None:
-            self._parts.bound.pop(binding.live_slot, None)
+            self._leave_slot(binding.live_slot)
             self._parts.runtime.unbind(binding.live_slot)
         egress, self.egress = self.egress, None
         if egress is not None:
