@@ -72,6 +72,12 @@ def progress(live_id: str) -> bytes:
     return PROGRESS + pack_text(live_id)
 
 
+def of_release(live_id: str) -> tuple[bytes, bytes, bytes]:
+    """`gen`, `cursor` and `progress` of a live, whose id is packed once."""
+    packed = pack_text(live_id)
+    return GEN + packed, CURSOR + packed, PROGRESS + packed
+
+
 def orphan(live_id: str) -> bytes:
     return ORPHAN + pack_text(live_id)
 

@@ -130,10 +130,14 @@ class LmdbTransaction(LmdbReads):
         self._bytes = 0
 
     def set(self, key: bytes, value: bytes) -> None:
-        if len(value) > VALUE_BYTES_MAX:
+        # Written out, for this is where a release spends its time in the one writer.
+        key_bytes, value_bytes = len(key), len(value)
+        if not 0 < key_bytes <= KEY_BYTES_MAX or value_bytes > VALUE_BYTES_MAX:
+            check_key(key)
             check_value(value)
-        self._count(len(key) + len(value))
-        check_key(key)
+        self._bytes += key_bytes + value_bytes
+        if self._bytes > TRANSACTION_BYTES_MAX:
+            self._count(0)
         self._txn.put(key, value)
 
     def clear(self, key: bytes) -> None:

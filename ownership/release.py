@@ -10,7 +10,7 @@ from ownership import keys
 from ownership.kv import Database, Transaction
 from ownership.model import CursorMoved, Released, ReleaseItem, Stale
 from ownership.rules import moved_cursor, release_refusal, released_before
-from ownership.values import read_cursor, read_generation
+from ownership.values import read_cursor, read_generation, write_cursor
 
 ReleaseResult = Released | Stale | CursorMoved
 
@@ -22,25 +22,24 @@ async def release(db: Database, items: Sequence[ReleaseItem]) -> list[ReleaseRes
     the same release ids after an unknown outcome, it answers Released for what was applied.
     """
     _check(items)
-    wanted = [key for item in items for key in (keys.gen(item.live_id), keys.cursor(item.live_id))]
+    places = [keys.of_release(item.live_id) for item in items]
+    wanted = [key for place in places for key in place[:2]]
+    # Encoded here and not in the body, which may hold the store's only writer.
     checkpoints = [None if item.checkpoint is None else item.checkpoint.encode() for item in items]
 
     def body(tr: Transaction) -> list[ReleaseResult]:
-        found = tr.get_many(wanted)
+        found = iter(tr.get_many(wanted))
         results: list[ReleaseResult] = []
-        for at, item in enumerate(items):
-            cursor = read_cursor(found[2 * at + 1])
-            if released_before(item, cursor):
-                results.append(Released(item))
-                continue
-            refusal = release_refusal(item, read_generation(found[2 * at]), cursor)
-            if refusal is not None or cursor is None:
-                results.append(refusal or CursorMoved(item, cursor))
-                continue
-            tr.set(wanted[2 * at + 1], moved_cursor(item, cursor).encode())
-            checkpoint = checkpoints[at]
-            if checkpoint is not None:
-                tr.set(keys.progress(item.live_id), checkpoint)
+        for item, place, checkpoint in zip(items, places, checkpoints, strict=True):
+            generation, cursor = read_generation(next(found)), read_cursor(next(found))
+            if not released_before(item, cursor):
+                refusal = release_refusal(item, generation, cursor)
+                if refusal is not None or cursor is None:
+                    results.append(refusal or CursorMoved(item, cursor))
+                    continue
+                tr.set(place[1], write_cursor(moved_cursor(item, cursor)))
+                if checkpoint is not None:
+                    tr.set(place[2], checkpoint)
             results.append(Released(item))
         return results
 

@@ -20,6 +20,8 @@ from schemas.store_values import (
 )
 
 V = TypeVar("V", bound=StoreValue)
+_WRITTEN_MAX = 4096
+_written: dict[bytes, Cursor] = {}
 
 
 def read_value(kind: type[V], raw: bytes | None) -> V | None:
@@ -41,7 +43,21 @@ def read_worker(raw: bytes | None) -> WorkerValue | None:
 
 
 def read_cursor(raw: bytes | None) -> Cursor | None:
-    return read_value(Cursor, raw)
+    known = _written.get(raw) if raw is not None else None
+    return read_value(Cursor, raw) if known is None else known
+
+
+def write_cursor(cursor: Cursor) -> bytes:
+    """The bytes of a cursor that its writer will soon read again.
+
+    The next release of the live begins with what this one leaves, and to decode it is the dearest
+    step of a release. Values cannot change, so what was encoded need not be decoded.
+    """
+    raw = cursor.encode()
+    if len(_written) >= _WRITTEN_MAX:
+        _written.clear()
+    _written[raw] = cursor
+    return raw
 
 
 def read_live(raw: bytes | None) -> LiveState | None:
