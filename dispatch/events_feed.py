@@ -268,9 +268,7 @@ class Subscription:
         return format_event_id(self._reached)
 
     def offer(self, record: KafkaRecord, event: LiveEvent) -> None:
-        """Called by the feed for each matching event, in offset order per partition."""
-        if record.offset < self._until.get(record.partition, 0):
-            return
+        """Called by the feed for each matching event from the start on, in offset order."""
         if len(self._queue) >= self._queue_events_max:
             self.end(EndReason.LAGGED)
         else:

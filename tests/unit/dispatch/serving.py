@@ -11,15 +11,23 @@ from dispatch.replica import Replica
 from tests.support.wait import until
 
 
+class Here(str):
+    """HOST:PORT of a server that is at hand too."""
+
+    tasks: set[asyncio.Task[None]]
+
+
 @contextlib.asynccontextmanager
-async def serving(replica: Replica) -> AsyncIterator[str]:
-    """HOST:PORT. Ends as the process would at SIGTERM."""
+async def serving(replica: Replica) -> AsyncIterator[Here]:
+    """Ends as the process would at SIGTERM."""
     server = _server(replica)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.create_task(server.serve([listener]))
         await until(lambda: server.started, what="the server")
         try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
+            here = Here(f"127.0.0.1:{listener.getsockname()[1]}")
+            here.tasks = server.server_state.tasks
+            yield here
         finally:
             replica.stopping.set()
             replica.service.feed.end_all(EndReason.STOPPING)

@@ -119,6 +119,25 @@ async def test_a_client_that_heard_nothing_yet_resumes_too(world: World) -> None
     assert numbers(await take(await feed_of(world).subscribe("a", resume_id), 1)) == ["a-1"]
 
 
+async def test_reading_past_other_lives_is_progress(world: World) -> None:
+    """The id goes on over what was none of the client's, so that nothing is read again for it."""
+    feed = feed_of(world)
+    first = await feed.subscribe("a")
+    partition = partition_of(b"a", 6)
+    neighbour = next(
+        name
+        for name in (f"o{number}" for number in range(99))
+        if partition_of(name.encode(), 6) == partition
+    )
+    for number in range(3):
+        await write(world, neighbour, number)
+    feed_read = feed._positions
+    await until(lambda: feed_read.get(partition) == 3, what="the feed's reading")
+    resumed = await feed.subscribe("a", first.resume_id)
+    assert await resumed.next(0.01) is None
+    assert resumed.resume_id == f"{partition}:2"
+
+
 async def test_an_id_of_another_partition_gives_everything(world: World) -> None:
     feed = feed_of(world)
     await write(world, "a", 1)

@@ -313,6 +313,8 @@ async def test_moves(world: World) -> None:
     await http.post("/v1/lives", json={"live_id": "a"})
     problem(await http.post("/v1/lives/a/move"), 429, "no-capacity")
     problem(await http.post("/v1/lives/a/move", json={"to": "w9"}), 404, "unknown-worker")
+    odd = {"content": b'{"to": "\\ud800"}', "headers": {"Content-Type": "application/json"}}
+    problem(await http.post("/v1/lives/a/move", **odd), 422, "invalid-request")  # type: ignore[arg-type]
     problem(await http.post("/v1/lives/a/move", json={"to": "w1"}), 409, "move-refused")
     problem(await http.post("/v1/lives/a/move", json={"too": "w1"}), 422, "invalid-request")
     await world.worker("w2")

@@ -64,6 +64,16 @@ def test_replicas_with_one_view_do_not_all_choose_the_same() -> None:
     assert max(first.values()) < 120
 
 
+def test_in_a_small_fleet_too() -> None:
+    fleet = [Candidate(f"w{n}", True, 100, 100) for n in range(4)]
+    first = Counter(
+        rank(fleet, partition=None, draw=random.Random(seed).randrange, tries_max=8)[0].worker_id
+        for seed in range(400)
+    )
+    assert len(first) == 3  # the worst of four never wins a draw of two
+    assert max(first.values()) < 280
+
+
 def test_a_custodian_goes_first_among_equals() -> None:
     fleet = [Candidate(f"w{n}", True, 10, 5, frozenset({n})) for n in range(2)]
     for seed in range(50):
