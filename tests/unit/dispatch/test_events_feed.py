@@ -255,3 +255,15 @@ async def test_ending_all_streams_says_why(world: World) -> None:
         assert isinstance(end, FeedEnded)
         assert end.reason is EndReason.STOPPING
     assert feed.streams == 0
+
+
+async def test_records_that_the_broker_gives_again_are_heard_once(world: World) -> None:
+    feed = feed_of(world)
+    subscription = await feed.subscribe("a")
+    for number in range(3):
+        await write(world, "a", number)
+    assert numbers(await take(subscription, 3)) == ["a-0", "a-1", "a-2"]
+    for record in world.broker.records(EVENTS_TOPIC, partition_of(b"a", 6)):
+        feed._deliver(record)
+    await write(world, "a", 3)
+    assert numbers(await take(subscription, 1)) == ["a-3"]
