@@ -207,7 +207,7 @@ def keys_range(worker_id: str) -> tuple[bytes, bytes]:
 
 def _free_at_once(held: Any, owner: Any, now_ms: int) -> None:
     """A slot is free when its generation ended, whatever its runtime still does."""
-    return None
+    return
 
 
 def _from_the_start(left: Cursor | None, watermark: int) -> Cursor:

@@ -240,7 +240,9 @@ class _Judge:
         )
         if not capacity:
             self._wrong(
-                Invariant.ONE_OWNER, entry.live_id, f"{entry.process} acts under another's worker id"
+                Invariant.ONE_OWNER,
+                entry.live_id,
+                f"{entry.process} acts under another's worker id",
             )
         elif lives > capacity:
             self._wrong(

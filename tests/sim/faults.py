@@ -17,7 +17,9 @@ from schemas.store_values import WorkerState
 from schemas.text_record import RecordKind
 from schemas.topics import TEXT_TOPIC
 from stream.transport import BrokerAway, SendRefused, SendUnknown
+from tests.sim import history as h
 from tests.sim import spies
+from tests.sim.recorder import process_name
 from tests.sim.standins import WatchFaults
 from tests.sim.texts import mark_value, text_value
 
@@ -119,7 +121,7 @@ class Script:
 
     def _move(self, live_id: str, _: int) -> None:
         async def move(replica: "Replica") -> None:
-            await replica.service.mover.move(live_id)
+            await replica.service.mover.request_move(live_id, None)
 
         self._client(move)
 
@@ -290,11 +292,16 @@ class Script:
 
 
 async def _served(request: Any) -> None:
-    """What a client's request may end with is no failure of the replica."""
+    """What a client's request may end with is no failure of the replica; anything else is one."""
     try:
         await request
     except (StoreAway, CommitUnknown, BrokerAway, SendRefused, SendUnknown):
         return
+    except Exception as error:
+        rec = spies.RECORDER
+        assert rec is not None
+        told = f"{type(error).__name__}: {error}"
+        rec.note(h.Broke(rec.now_ms, process_name(), told))
 
 
 async def advance(

@@ -112,7 +112,9 @@ def _load(live_id: str, rng: Random, lives: int) -> list[Action]:
     found: list[Action] = [(rng.randrange(5, 40), "create", (live_id,))]
     bursts = rng.randrange(3, 5) if lives == 1 else rng.randrange(2, 3 + (lives < 3))
     for _ in range(bursts):
-        found.append((_at(rng, 15, 520), "burst", (live_id, rng.randrange(3, 7), rng.getrandbits(30))))
+        found.append(
+            (_at(rng, 15, 520), "burst", (live_id, rng.randrange(3, 7), rng.getrandbits(30)))
+        )
     if rng.random() < 0.4:
         found.append((_at(rng, 100), "push", (live_id, rng.getrandbits(30))))
     if rng.random() < 0.4:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from tests.sim import history as h
 from tests.sim import shortcuts, spies, windows
 from tests.sim.checkers import Verdict, check
-from tests.sim.plan import make_plan
+from tests.sim.loop import SimulationStuck
+from tests.sim.plan import Plan, make_plan
 from tests.sim.thaw import thaw
+from tests.sim.verdict import Invariant
 from tests.sim.world import World
 
 shortcuts.install()
@@ -20,32 +22,48 @@ thaw()
 class Run:
     """`trace` is empty unless it was asked for."""
 
-    seed: int
+    plan: Plan
     verdict: Verdict
     history: h.History
     windows: Counter[str]
     records: int
-    workers: int
     steps: int
     trace: str = ""
+
+    @property
+    def seed(self) -> int:
+        return self.plan.seed
 
 
 def run_seed(seed: int, *, traced: bool = False) -> Run:
     """The seed's run under whatever protocol is in force."""
-    world = World(make_plan(seed))
-    world.run()
-    rec = world.recorder
-    rec.windows.update(windows.count(world.history))
+    return run_plan(make_plan(seed), traced=traced)
+
+
+def run_plan(plan: Plan, *, traced: bool = False) -> Run:
+    """A run of this very plan."""
+    world = World(plan)
+    try:
+        world.run()
+    except SimulationStuck as error:
+        world.give_up(error)
+    found = world.recorder.windows
+    found.update(windows.count(world.history))
     return Run(
-        seed,
+        plan,
         check(world.history),
         world.history,
-        rec.windows,
-        rec.records,
-        len(world.plan.capacities),
+        found,
+        world.recorder.records,
         world.loop.steps,
         trace_hash(world) if traced else "",
     )
+
+
+def first_broken(plan: Plan) -> Invariant | None:
+    """The invariant that a run of this plan breaks first, if any."""
+    violations = run_plan(plan).verdict.violations
+    return violations[0].invariant if violations else None
 
 
 def trace_hash(world: World) -> str:

@@ -8,9 +8,10 @@ stands in the store as the number of the object itself); every sixteenth does ev
 from functools import lru_cache
 from typing import Any
 
+import structlog
+
 import controller.lives
 import dispatch.publish
-import structlog
 from ownership import keys
 from schemas import store_values
 from schemas.store_values import StoreValue

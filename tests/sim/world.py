@@ -5,7 +5,6 @@ are timers, its clients ordinary coroutines of simulated processes.
 """
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -301,9 +300,13 @@ class World:
             self.history, self.recorder.history = self.recorder.history, []
             self.close()
 
-    def spawn(self, process: SimProcess, work: Coroutine[Any, Any, None]) -> None:
-        """A client's coroutine."""
-        process.spawn(work)
+    def give_up(self, error: BaseException) -> None:
+        """It went on and on: what happened up to here is the history."""
+        self._broke("loop", error)
+        self._note_end(self.waiting())
+        self.history, self.recorder.history = self.recorder.history, []
+        with self.loop.current():
+            self.close()
 
     def _end_faults(self) -> None:
         self.active = False
