@@ -39,6 +39,8 @@ class Drain:
         self._limits = limits
         self._worker_id = worker_id
         self._sessions = sessions
+        self.hopeless = False
+        """The last round found no other worker that takes lives at all."""
 
     async def run(self) -> None:
         """Rounds until nothing is left."""
@@ -61,13 +63,13 @@ class Drain:
     async def _targets(self, count: int) -> list[str]:
         """Up to `count` places at other workers, the emptiest first, spread over them."""
         views = await self._calls.insist(lambda: list_workers(self._db), "list_workers")
-        free = {
-            view.value.worker_id: view.free_slots
+        others = [
+            view
             for view in views
-            if view.value.state is WorkerState.READY
-            and view.value.worker_id != self._worker_id
-            and view.free_slots > 0
-        }
+            if view.value.state is WorkerState.READY and view.value.worker_id != self._worker_id
+        ]
+        self.hopeless = not others
+        free = {view.value.worker_id: view.free_slots for view in others if view.free_slots > 0}
         targets: list[str] = []
         while free and len(targets) < count:
             most = max(free.values())

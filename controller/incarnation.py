@@ -175,7 +175,8 @@ class Incarnation:
             holds=self.lives.holds,
         )
         self._heartbeat: asyncio.Task[None] | None = None
-        self._drain: asyncio.Task[None] | None = None
+        self._drain: Drain | None = None
+        self._draining: asyncio.Task[None] | None = None
 
     # -- life
 
@@ -222,7 +223,7 @@ class Incarnation:
         db, limits = self._world.db, self.limits
         await self.calls.insist(lambda: set_draining(db, self.worker_id), "set_draining")
         self.set_draining(True)
-        await self._until(lambda: not self.lives.active, limits.drain_ms)
+        await self._until(lambda: not self.lives.active or self._alone, limits.drain_ms)
         self.lives.ending = True
         for session in self.lives.active:
             session.post(StopAsked())
@@ -274,9 +275,9 @@ class Incarnation:
     def set_draining(self, draining: bool) -> None:
         """What the operator wants: give every live away, or go on."""
         self.draining = draining
-        running = self._drain is not None and not self._drain.done()
+        running = self._draining is not None and not self._draining.done()
         if draining and not running:
-            drain = Drain(
+            self._drain = Drain(
                 self._world.db,
                 self.calls,
                 self._world.rng,
@@ -284,9 +285,14 @@ class Incarnation:
                 self.worker_id,
                 lambda: self.lives.active,
             )
-            self._drain = self.tasks.spawn(drain.run(), "drain")
-        elif not draining and self._drain is not None and running:
-            self._drain.cancel()
+            self._draining = self.tasks.spawn(self._drain.run(), "drain")
+        elif not draining and self._draining is not None and running:
+            self._draining.cancel()
+
+    @property
+    def _alone(self) -> bool:
+        """No other worker takes lives: waiting for room would be in vain."""
+        return self._drain is not None and self._drain.hopeless
 
 
 async def open_connections(world: WorkerWorld, group: str) -> Connections:

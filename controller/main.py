@@ -69,7 +69,7 @@ async def run_worker(settings: WorkerSettings) -> None:
     configure_logs(settings.log_format, settings.log_level)
     try:
         await serve(settings)
-    except (StartFailed, StageFailedToStart) as error:
+    except StartFailed as error:
         raise SystemExit(f"worker cannot start: {error}") from None
 
 
@@ -78,7 +78,7 @@ async def serve(
 ) -> None:
     """Serves until a signal comes or `Worker.stop` is called. `on_ready` gets port and worker.
 
-    Raises StartFailed, StageFailedToStart; and whatever made it impossible to go on.
+    Raises StartFailed; and, as a group, whatever made it impossible to go on.
     """
     with _listen(settings.host, settings.port) as listener:
         port = int(listener.getsockname()[1])
@@ -95,7 +95,13 @@ async def serve(
                 )
             )
             with _signals(parts.worker):
-                await _serve(parts, server, listener, on_ready, port)
+                try:
+                    await _serve(parts, server, listener, on_ready, port)
+                except BaseExceptionGroup as group:
+                    failed = group.subgroup(StageFailedToStart)
+                    if failed is None:
+                        raise
+                    raise StartFailed(str(failed.exceptions[0])) from group
 
 
 async def _serve(

@@ -226,7 +226,10 @@ def ends_sentence(text: str, begin: int) -> bool:
         return False
     if text[end - 1] == "…" or text[end - 2 : end] == "..":
         return False
-    return text[end - 1] != "." or not is_abbreviated(text, begin, end - 1)
+    if text[end - 1] != ".":
+        return True
+    # Behind a digit a decimal may follow, in a stream that comes token by token.
+    return not text[end - 2].isdigit() and not is_abbreviated(text, begin, end - 1)
 
 
 def skip_space(text: str, end: int, stop: int) -> int:
