@@ -10,13 +10,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
 
-from ownership.kv import StoreAway, StoreClosed, StoreFull, StoreMisconfigured, Transaction, int64
+from ownership.kv import (
+    StoreAway,
+    StoreClosed,
+    StoreFull,
+    StoreMisconfigured,
+    Transaction,
+    Unknown,
+    int64,
+)
 from ownership.lmdb_store import open_lmdb
 from ownership.open import open_database
+from tests.conformance.test_kv_memory import append
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,6 +77,25 @@ async def test_a_busy_process_does_not_starve_the_others(tmp_path: Path) -> None
     async with open_lmdb(tmp_path, sync=False) as db:
         with peer(tmp_path, "pairs") as busy:
             assert line(busy)
+            loop = asyncio.get_running_loop()
+            longest_s = 0.0
+            for _ in range(30):
+                begun_s = loop.time()
+                await db.run(lambda tr: tr.add(b"c", 1))
+                longest_s = max(longest_s, loop.time() - begun_s)
+            assert longest_s < 2.0
+
+
+async def test_neither_does_one_that_never_pauses(tmp_path: Path) -> None:
+    """LMDB's lock is not fair by itself; whoever waits gets it in a bounded time nevertheless."""
+    async with open_lmdb(tmp_path, sync=False) as db:
+        with (
+            peer(tmp_path, "increment", "a", "1000000"),
+            peer(tmp_path, "increment", "b", "1000000"),
+        ):
+            watch = db.watch(b"n")
+            assert await watch.changed(30)
+            watch.close()
             loop = asyncio.get_running_loop()
             longest_s = 0.0
             for _ in range(30):
@@ -257,6 +286,57 @@ async def test_a_url_with_a_space(tmp_path: Path) -> None:
     async with await open_database(f"lmdb://{tmp_path}/a%20store?sync=off&map_gib=0.5") as db:
         await db.run(lambda tr: tr.set(b"k", b"v"))
     assert (tmp_path / "a store" / "data.mdb").exists()
+
+
+class FailingEnvironment:
+    """The environment, with the next commits failing as LMDB would."""
+
+    def __init__(self, env: lmdb.Environment, *errors: lmdb.Error) -> None:
+        self._env = env
+        self._errors = list(errors)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def begin(self, *, write: bool = False, parent: Any = None) -> Any:
+        if parent is not None:
+            return self._env.begin(write=True, parent=parent.txn)
+        txn = self._env.begin(write=write)
+        return FailingTransaction(txn, self._errors) if write else txn
+
+
+class FailingTransaction:
+    def __init__(self, txn: lmdb.Transaction, errors: list[lmdb.Error]) -> None:
+        self.txn = txn
+        self._errors = errors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.txn, name)
+
+    def commit(self) -> None:
+        if self._errors:
+            self.txn.abort()
+            raise self._errors.pop(0)
+        self.txn.commit()
+
+
+async def test_what_a_failed_commit_means(tmp_path: Path) -> None:
+    async with open_lmdb(tmp_path, sync=False) as db:
+        real = db._writer.env
+        for error in (lmdb.DiskError("no space"), lmdb.MapFullError("full")):
+            db._writer.env = FailingEnvironment(real, error)  # type: ignore[assignment]
+            done = await asyncio.gather(
+                *(db.run(lambda tr: tr.add(b"k", 1)) for _ in range(3)), return_exceptions=True
+            )
+            assert isinstance(done[0], StoreFull)
+        db._writer.env = FailingEnvironment(real, lmdb.Error("input/output error"))  # type: ignore[assignment]
+        outcome = await db.attempt(lambda tr: tr.add(b"k", 1))
+        assert isinstance(outcome, Unknown)
+        assert "input/output" in outcome.detail
+        # `run` finds out by running the body again.
+        db._writer.env = FailingEnvironment(real, lmdb.Error("input/output error"))  # type: ignore[assignment]
+        assert await db.run(lambda tr: append(tr, "me")) == 0
+        db._writer.env = real
 
 
 async def test_an_environment_error_is_answered_not_swallowed(tmp_path: Path) -> None:
