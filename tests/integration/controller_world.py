@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from controller.clock import Clock
 from controller.limits import Limits
-from controller.media import Egress
+from controller.media import Egress, Media, PacedMedia
 from controller.shell import Worker, WorkerOptions, WorkerWorld
 from gpu_stages.runtime_contract import Binding, BoundLive, Segment
 from gpu_stages.stub import StubRuntime
@@ -193,7 +193,7 @@ class Member:
 
     worker: Worker
     runtime: LoggedRuntime
-    media: DirectMedia
+    media: Media
     process: SimProcess
     task: Any
     transport: MemoryTransport
@@ -283,6 +283,7 @@ class World:
         tick_frames: int = 1,
         slots: int | None = None,
         ms_per_character: int = 60,
+        paced: bool = False,
     ) -> Member:
         """A worker that has registered."""
         process = SimProcess(self.loop, node)
@@ -291,10 +292,10 @@ class World:
             node,
             live_slots=slots or capacity,
             tick_frames=tick_frames,
-            idle_ticks=False,
+            idle_ticks=paced,
             ms_per_character=ms_per_character,
         )
-        media = DirectMedia(self, node)
+        media: Media = PacedMedia(self.clock) if paced else DirectMedia(self, node)
         db = MemoryDatabase(self.store, Random(self.rng.random()), faults)
         transport = MemoryTransport(self.broker)
         with self.loop.current():
