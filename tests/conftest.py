@@ -1,10 +1,13 @@
-"""Fixtures of all tests: the brokers, and a line at the end that says which ones were used."""
+"""Fixtures of all tests: brokers, whole systems on them, a line that says which were used."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.kafka_source import KafkaSource, NoKafka, embedded_source, kafka_source
+from tests.support.system import any_system, embedded_system, system
+
+__all__ = ["any_system", "embedded_system", "system"]
 
 _USED: pytest.StashKey[list[str]] = pytest.StashKey()
 

@@ -1,17 +1,19 @@
 """Chromium, and a live to watch with it.
 
-`viewer_url` is the address of a live's page. Here it shows synthetic media behind an imitated
-service; the same tests run against the whole system when the fixture points there.
+`viewer_url` is the address of a live's page: of synthetic media behind an imitated service, and of
+the whole system with its stages.
 """
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.async_api import BrowserContext, Page, async_playwright
 
 from tests.browser.fake_service import FakeLive, FakeService, fake_service
+from tests.support.system import System
 
 CHROMIUM = Path(os.environ.get("DHSCHED_CHROMIUM", "/usr/bin/chromium"))
 ARGUMENTS = [
@@ -65,7 +67,16 @@ async def live(service: FakeService) -> FakeLive:
     return service.create("guide-7", {"look": "clay"})
 
 
-@pytest.fixture
-async def viewer_url(service: FakeService, live: FakeLive) -> str:
-    """The page of an open, silent live."""
-    return f"{service.base_url}/watch/{live.live_id}"
+@pytest.fixture(params=["synthetic", "system"])
+def viewer_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The page of an open, silent live: of the imitated service, and of the whole system."""
+    if request.param == "synthetic":
+        service: FakeService = request.getfixturevalue("service")
+        live: FakeLive = request.getfixturevalue("live")
+        yield f"{service.base_url}/watch/{live.live_id}"
+        return
+    system: System = request.getfixturevalue("system")
+    with httpx.Client(base_url=system.machine.dispatch_url, timeout=20) as http:
+        created = http.post("/v1/lives", json={}).raise_for_status().json()
+        yield f"{system.machine.dispatch_url}/watch/{created['live_id']}"
+        http.delete(f"/v1/lives/{created['live_id']}").raise_for_status()

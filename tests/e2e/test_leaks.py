@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import System, free_port, running_system
 from tests.support.processes import alive, descendants, holdings, shared_memory_names
+from tests.support.system import System, free_port, running_system
 from tests.support.wait import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 LIVES = 20
 SLACK = 3
 
@@ -46,7 +46,7 @@ async def test_twenty_lives_leave_nothing(system: System) -> None:
 
 
 async def test_a_killed_worker_takes_its_stages_along(kafka_bootstrap: str) -> None:
-    async for system in running_system(kafka_bootstrap):
+    with running_system(kafka_bootstrap) as system:
         stages = descendants(system.worker_pid)
         assert len(stages) >= 4
         os.kill(system.worker_pid, signal.SIGKILL)

@@ -9,9 +9,9 @@ import av
 import numpy as np
 import pytest
 
-from tests.e2e.conftest import free_port
+from tests.support.system import free_port
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.asyncio]
 TEXT = "Papa baba mama. Bobby put a big map up. Pop, pop, pop. My mama may move by me."
 FPS = 25
 LAG_FRAMES_MAX = 2

@@ -9,9 +9,9 @@ from confluent_kafka import Consumer, Producer
 from schemas.dead_letter import DeadLetter
 from schemas.text_record import RecordKind, TextRecord, encode_text_record
 from schemas.topics import DEAD_LETTER_TOPIC, TEXT_TOPIC
-from tests.e2e.conftest import System
+from tests.support.system import System
 
-pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 
 def produce(kafka: str, live_id: str, *values: bytes) -> None:

@@ -1,13 +1,15 @@
 """A whole system as a user runs it: Dispatch, a worker with its stages, a real broker."""
 
+import asyncio
+import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 
 from dhsched.one_machine import OneMachine, OneMachineSettings
 from tests.support.sse import EventLog
@@ -55,30 +57,44 @@ class System:
         return self.machine.children.named("worker-local-1").process.pid
 
 
-SystemFactory = Callable[..., AsyncIterator[System]]
-
-
-async def running_system(kafka: str, **settings: Any) -> AsyncIterator[System]:
-    """A system of its own, ended at the end."""
+@contextlib.contextmanager
+def running_system(kafka: str, **settings: Any) -> Iterator[System]:
+    """A system of its own, ended at the end. It lives on a loop in a thread of its own, so that
+    tests on any loop, and tests without one, can use it.
+    """
     asked = OneMachineSettings(kafka=kafka, port=free_port(), **settings)
-    async with (
-        OneMachine(asked) as machine,
-        httpx.AsyncClient(base_url=machine.dispatch_url, timeout=20) as http,
-    ):
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="system", daemon=True)
+    thread.start()
+
+    def wait(work: Coroutine[Any, Any, Any]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result(timeout=180)
+
+    machine = OneMachine(asked)
+    # No connection is kept, so the client serves any loop and has nothing to close.
+    limits = httpx.Limits(max_keepalive_connections=0)
+    http = httpx.AsyncClient(base_url=machine.dispatch_url, timeout=20, limits=limits)
+    try:
+        wait(machine.__aenter__())
         yield System(machine, http, machine.kafka)
+    finally:
+        wait(machine.stop())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(timeout=10)
+        loop.close()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def system(kafka_bootstrap: str) -> AsyncIterator[System]:
+@pytest.fixture(scope="session")
+def system(kafka_bootstrap: str) -> Iterator[System]:
     """One system on the tests' broker (Apache Kafka where it is), shared by all tests."""
-    async for made in running_system(kafka_bootstrap):
+    with running_system(kafka_bootstrap) as made:
         yield made
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def embedded_system() -> AsyncIterator[System]:
+@pytest.fixture(scope="session")
+def embedded_system() -> Iterator[System]:
     """One system on the embedded broker."""
-    async for made in running_system(""):
+    with running_system("") as made:
         yield made
 
 
