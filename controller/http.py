@@ -30,19 +30,25 @@ def create_app(worker: Worker, runtime: StageRuntime, whep: WhepServer) -> FastA
     """The application of one worker."""
     app = FastAPI(title="DHSched worker", docs_url=None, redoc_url=None)
     app.add_exception_handler(Problem, respond)
-    metrics = Metrics(worker, runtime, whep)
+    _add_media(app, worker, whep)
+    _add_health(app, worker, Metrics(worker, runtime, whep))
+    return app
 
-    def egress_of(live_id: str, epoch: int | None = None) -> LiveEgress:
-        session = worker.session(live_id)
-        if session is None or (epoch is not None and session.generation.epoch != epoch):
-            raise Problem(
-                ProblemKind.NOT_OWNER,
-                "Ask Dispatch who owns the live now: it may have moved a moment ago.",
-            )
-        if not isinstance(session.egress, LiveEgress):
-            raise Problem(ProblemKind.NOT_READY, "The live is being claimed.", {"Retry-After": "1"})
-        return session.egress
 
+def _egress_of(worker: Worker, live_id: str, epoch: int | None = None) -> LiveEgress:
+    """The egress of a live that is owned here (under this epoch). Raises Problem."""
+    session = worker.session(live_id)
+    if session is None or (epoch is not None and session.generation.epoch != epoch):
+        raise Problem(
+            ProblemKind.NOT_OWNER,
+            "Ask Dispatch who owns the live now: it may have moved a moment ago.",
+        )
+    if not isinstance(session.egress, LiveEgress):
+        raise Problem(ProblemKind.NOT_READY, "The live is being claimed.", {"Retry-After": "1"})
+    return session.egress
+
+
+def _add_media(app: FastAPI, worker: Worker, whep: WhepServer) -> None:
     @app.post("/whep/{live_id:path}", status_code=201)
     async def offer(
         request: Request,
@@ -52,18 +58,14 @@ def create_app(worker: Worker, runtime: StageRuntime, whep: WhepServer) -> FastA
         content_type = request.headers.get("content-type", "").split(";")[0].strip()
         if content_type.lower() != SDP_MEDIA_TYPE:
             raise Problem(ProblemKind.UNSUPPORTED_MEDIA, f"Send the offer as {SDP_MEDIA_TYPE}.")
-        egress = egress_of(live_id, dhsched_epoch)
         sdp = await _body(request)
+        egress = _egress_of(worker, live_id, dhsched_epoch)
         try:
             resource, answer = await whep.offer(egress, sdp)
         except OfferRefused as error:
             raise Problem(_REFUSED[error.reason], error.detail) from error
-        return Response(
-            answer,
-            201,
-            {"Location": f"/whep/{quote(live_id, safe='')}/{resource}"},
-            media_type=SDP_MEDIA_TYPE,
-        )
+        location = f"/whep/{quote(live_id, safe='')}/{resource}"
+        return Response(answer, 201, {"Location": location}, media_type=SDP_MEDIA_TYPE)
 
     @app.delete("/whep/{live_id:path}/{resource}", status_code=200)
     async def end_viewer(live_id: str, resource: str) -> Response:
@@ -74,11 +76,13 @@ def create_app(worker: Worker, runtime: StageRuntime, whep: WhepServer) -> FastA
     @app.get("/lives/{live_id:path}/stream.mp4")
     async def stream(live_id: str) -> StreamingResponse:
         return StreamingResponse(
-            stream_mp4(egress_of(live_id)),
+            stream_mp4(_egress_of(worker, live_id)),
             media_type="video/mp4",
             headers={"Cache-Control": "no-store", "Access-Control-Allow-Origin": "*"},
         )
 
+
+def _add_health(app: FastAPI, worker: Worker, metrics: Metrics) -> None:
     @app.get("/metrics")
     async def show_metrics() -> Response:
         return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -96,8 +100,6 @@ def create_app(worker: Worker, runtime: StageRuntime, whep: WhepServer) -> FastA
     @app.get("/state")
     async def state() -> dict[str, object]:
         return worker.dump()
-
-    return app
 
 
 async def _body(request: Request) -> str:

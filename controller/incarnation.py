@@ -129,41 +129,8 @@ class Incarnation:
             waiting_max=limits.events_waiting_max,
             at_once=limits.events_at_once,
         )
-        self.consumer = Consumer(
-            db=world.db,
-            calls=self.calls,
-            group=connections.group,
-            ranges=connections.ranges,
-            letters=letters,
-            tasks=self.tasks,
-            limits=limits.reading,
-            rng=world.rng,
-            counters=counters,
-            decoder=Decoder(options.confluent_ids),
-        )
-        outside = Outside(
-            world.db,
-            self.calls,
-            letters,
-            self.tasks,
-            world.clock,
-            world.rng,
-            mint,
-            counters,
-            limits.outside_at_once,
-        )
-        parts = SessionParts(
-            runtime=world.runtime,
-            media=world.media,
-            batcher=self.batcher,
-            clock=world.clock,
-            counters=counters,
-            limits=limits.session,
-            bound={},
-        )
-        self.lives = Lives(
-            self.worker_id, parts, outside, self.consumer, self.announcer, mint, self.tasks
-        )
+        self.consumer = self._make_consumer(letters)
+        self.lives = self._make_lives(letters, mint)
         self.watch = OwnershipWatch(
             world.db,
             self.calls,
@@ -177,6 +144,46 @@ class Incarnation:
         self._heartbeat: asyncio.Task[None] | None = None
         self._drain: Drain | None = None
         self._draining: asyncio.Task[None] | None = None
+
+    def _make_consumer(self, letters: DeadLetters) -> Consumer:
+        return Consumer(
+            db=self._world.db,
+            calls=self.calls,
+            group=self._connections.group,
+            ranges=self._connections.ranges,
+            letters=letters,
+            tasks=self.tasks,
+            limits=self.limits.reading,
+            rng=self._world.rng,
+            counters=self.counters,
+            decoder=Decoder(self.options.confluent_ids),
+        )
+
+    def _make_lives(self, letters: DeadLetters, mint: IdMint) -> Lives:
+        world = self._world
+        outside = Outside(
+            world.db,
+            self.calls,
+            letters,
+            self.tasks,
+            world.clock,
+            world.rng,
+            mint,
+            self.counters,
+            self.limits.outside_at_once,
+        )
+        parts = SessionParts(
+            runtime=world.runtime,
+            media=world.media,
+            batcher=self.batcher,
+            clock=world.clock,
+            counters=self.counters,
+            limits=self.limits.session,
+            bound={},
+        )
+        return Lives(
+            self.worker_id, parts, outside, self.consumer, self.announcer, mint, self.tasks
+        )
 
     # -- life
 
