@@ -25,8 +25,7 @@ class Limits:
     placement_rounds_max: int = 8
     recoveries_at_once_max: int = 32
     orphans_per_round_max: int = 256
-    list_page_max: int = 200
-    sweep_page: int = 200
+    orphan_page: int = 128
     idempotency_key_chars_max: int = 255
     sends_in_flight_max: int = 4_096
     streams_max: int = 10_000
@@ -46,6 +45,6 @@ class Limits:
                 f"({self.refresh_ms}): a shorter lease marks workers dead whose beat was only "
                 "looked at too rarely"
             )
-        if self.list_page_max < self.sweep_page:
-            raise BadLimits("sweep_page must not exceed list_page_max")
+        if self.orphan_page > self.orphans_per_round_max:
+            raise BadLimits("orphan_page must not exceed orphans_per_round_max")
         return self

@@ -146,7 +146,7 @@ class Recovery:
         after: str | None = None
         seen = 0
         while seen < self._limits.orphans_per_round_max:
-            page = await list_orphans(self._db, after, self._limits.list_page_max)
+            page = await list_orphans(self._db, after, self._limits.orphan_page)
             seen += len(page)
             if not page:
                 break

@@ -282,7 +282,7 @@ async def test_refreshes_share_one_reading(world: World) -> None:
 async def test_limits_are_checked_against_each_other() -> None:
     with pytest.raises(ValueError, match="lease_ms"):
         Limits(lease_ms=1_500).check()
-    with pytest.raises(ValueError, match="sweep_page"):
-        Limits(sweep_page=500).check()
+    with pytest.raises(ValueError, match="orphan_page"):
+        Limits(orphan_page=500).check()
     with pytest.raises(ValueError, match="at least 1"):
         Limits(sweep_ms=0).check()
