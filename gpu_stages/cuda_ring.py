@@ -143,7 +143,7 @@ class CudaProducer(HostProducer):
         try:
             self._copy(slot, extents)
         except BaseException:
-            self._free.appendleft(slot)
+            self._free.append(slot)
             raise
         lengths = [
             extent[1] | DEVICE_PART if extent else len(part)

@@ -22,7 +22,6 @@ they are gone with it, and the reset brings such slots back. Memory order: see `
 """
 
 import os
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -167,7 +166,7 @@ class HostProducer(_Side):
         """`on_free(slot)` is told of every slot that comes back, by a release or by a reset."""
         super().__init__(handle)
         self._on_free = on_free
-        self._free: deque[int] = deque()
+        self._free: list[int] = []
         self._position = 0
         self._returned = 0
         self._usable = False
@@ -203,7 +202,7 @@ class HostProducer(_Side):
         fresh = self._usable and self._words[_GENERATION_WORD] == self._generation
         if not (fresh and self._free) and not self.room():
             raise NoRoom
-        return self._free.popleft()
+        return self._free.pop()  # the last one that came back: the likeliest to be in a cache
 
     def _announce(
         self,
@@ -241,7 +240,7 @@ class HostProducer(_Side):
         self._position = 0
         self._returned = 0
         back = set(range(self._layout.slots)) - set(self._free)
-        self._free = deque(range(self._layout.slots))
+        self._free = list(range(self._layout.slots))
         if self._on_free is not None:
             for slot in back:
                 self._on_free(slot)

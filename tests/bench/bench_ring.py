@@ -24,11 +24,12 @@ import numpy as np
 
 from gpu_stages.header import Header, MessageKind
 from gpu_stages.host_ring import HostRing
+from gpu_stages.memory import SharedMemory, create_bell, create_memory, quiet_bell, ring_bell
 from gpu_stages.ring import RingSpec
 from gpu_stages.rings import open_consumer, open_producer
 
 FRAME_BYTES = 512 * 512 * 3
-FRAMES = 150
+FRAMES = 100
 WARM_UP = 20
 ROUNDS = 3
 PACE_S = 0.004
@@ -86,11 +87,11 @@ def ring_hops() -> list[float]:
 
 
 def paced_frames() -> Iterator[np.ndarray[Any, Any]]:
-    """Frames that differ, one every `PACE_S`."""
+    """Frames that differ, one every `PACE_S`, each just drawn when it is sent."""
     frame = np.zeros(FRAME_BYTES, np.uint8)
     for number in range(FRAMES + WARM_UP):
-        frame[:] = number % 256
         time.sleep(PACE_S)
+        frame[:] = number % 256
         yield frame
 
 
@@ -156,20 +157,49 @@ def mp_hops() -> list[float]:
     return queue_hops(multiprocessing, lambda frame: frame.copy())
 
 
-def memcpy_us() -> float:
-    """What a hop cannot go below: one copy of the frame."""
-    source, target = np.zeros(FRAME_BYTES, np.uint8), np.zeros(FRAME_BYTES, np.uint8)
-    times: list[float] = []
-    for _ in range(100):
-        began_ns = time.perf_counter_ns()
-        target[:] = source
-        times.append((time.perf_counter_ns() - began_ns) / 1000)
-    return statistics.median(times)
+def receive_bare(memory_fd: int, bell_fd: int) -> None:
+    """The receiver's process of the floor: a wake-up and a stamp, no protocol."""
+    memory = SharedMemory(memory_fd)
+    hops: list[float] = []
+    print("ready", flush=True)
+    while len(hops) < FRAMES + WARM_UP:
+        select.select([bell_fd], (), ())
+        quiet_bell(bell_fd)
+        hops.append((time.monotonic_ns() - memory.words[0]) / 1000)
+    print(json.dumps(hops), flush=True)
+
+
+def floor_hops() -> list[float]:
+    """What no ring on this machine can go below: stamp, copy the frame, wake the other process."""
+    memory_fd, bell_fd = create_memory("bench-floor", 64 + FRAME_BYTES), create_bell()
+    memory = SharedMemory(memory_fd)
+    receiver = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.bench_ring", str(memory_fd), str(bell_fd)],
+        pass_fds=(memory_fd, bell_fd),
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        assert receiver.stdout is not None
+        assert receiver.stdout.readline() == b"ready\n"
+        for frame in paced_frames():
+            memory.words[0] = time.monotonic_ns()
+            memory.view[64 : 64 + FRAME_BYTES] = frame
+            ring_bell(bell_fd)
+        return json.loads(receiver.stdout.readline())[WARM_UP:]
+    finally:
+        receiver.kill()
+        receiver.wait()
+        if receiver.stdout is not None:
+            receiver.stdout.close()
+        memory.close()
+        os.close(memory_fd)
+        os.close(bell_fd)
 
 
 def rows() -> list[dict[str, Any]]:
     """The best of `ROUNDS` rounds of each way, the rounds in turns."""
-    ways = {"ring": ring_hops, "mp": mp_hops, "torch": torch_hops}
+    ways = {"ring": ring_hops, "mp": mp_hops, "torch": torch_hops, "floor": floor_hops}
     rounds: dict[str, list[list[float]]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, measure in ways.items():
@@ -177,7 +207,6 @@ def rows() -> list[dict[str, Any]]:
     best = {name: min(all_of, key=statistics.median) for name, all_of in rounds.items()}
     p50 = {name: statistics.median(hops) for name, hops in best.items()}
     p99 = {name: statistics.quantiles(hops, n=100)[98] for name, hops in best.items()}
-    copy_us = memcpy_us()
 
     def row(name: str, value: float, against: str, against_value: float) -> dict[str, Any]:
         return {
@@ -194,9 +223,12 @@ def rows() -> list[dict[str, Any]]:
         row("ring_hop_vs_torch_queue", p50["ring"], "torch.multiprocessing, P50", p50["torch"]),
         row("ring_hop_vs_mp_queue_p99", p99["ring"], "multiprocessing.Queue, P99", p99["mp"]),
         row("ring_hop_vs_torch_queue_p99", p99["ring"], "torch.multiprocessing, P99", p99["torch"]),
-        row("ring_hop_vs_memcpy", p50["ring"], "one copy of the frame", copy_us),
+        row("ring_hop_vs_floor", p50["ring"], "copy and wake-up without a ring, P50", p50["floor"]),
     ]
 
 
 if __name__ == "__main__":
-    receive_from_ring(json.loads(sys.argv[1]))
+    if len(sys.argv) == 3:
+        receive_bare(int(sys.argv[1]), int(sys.argv[2]))
+    else:
+        receive_from_ring(json.loads(sys.argv[1]))
