@@ -292,5 +292,9 @@ class _Judge:
 
     def ended(self, entry: h.Ended) -> None:
         for live_id in entry.waiting:
-            if entry.capacity_left or live_id in self._owner or not self._open.get(live_id, False):
+            owner = self._owner.get(live_id)
+            worker = None if owner is None else self._worker.get(owner.worker_id)
+            # An open live that nobody living owns waits rightly while no slot is free anywhere.
+            orphan = self._open.get(live_id, False) and (worker is None or worker.state == "dead")
+            if entry.capacity_left or not orphan:
                 self._wrong(Invariant.PROGRESS, live_id, "something is left to do, for ever")

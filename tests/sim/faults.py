@@ -107,15 +107,13 @@ class Script:
     def _flood(self, _: int, seed: int) -> None:
         """More lives than there is room for, all at once, from both replicas."""
         for replica in self.world.replicas:
-            for name in ("x", "y"):
-                live_id = f"{name}{replica.process.name}"
 
-                async def create(replica: "Replica", live_id: str = live_id) -> None:
-                    await replica.service.lives.create(Opening(OPTIONS, live_id))
-                    await asyncio.sleep(0.15)
-                    await replica.service.lives.close(live_id, "flood")
+            async def create(replica: "Replica", live_id: str) -> None:
+                await replica.service.lives.create(Opening(OPTIONS, live_id))
+                await asyncio.sleep(0.12)
+                await replica.service.lives.close(live_id, "flood")
 
-                replica.process.spawn(_served(create(replica)))
+            replica.process.spawn(_served(create(replica, f"x{replica.process.name}")))
 
     # -- moves
 

@@ -54,8 +54,8 @@ def make_plan(seed: int) -> Plan:
     """The same plan for the same seed, whatever the protocol."""
     rng = Random(seed)
     draw = rng.random
-    workers = 3 if draw() < 0.35 else 2
-    lives = LIVES[: 1 + (draw() < 0.7) + (draw() < 0.2)]
+    workers = 3 if draw() < 0.25 else 2
+    lives = LIVES[: 1 + (draw() < 0.6) + (draw() < 0.15)]
     tight = draw() < 0.35
     capacities = tuple((1 if tight else len(lives)) if draw() < 0.7 else 2 for _ in range(workers))
     plan = Plan(
@@ -113,7 +113,7 @@ def _load(live_id: str, rng: Random, lives: int) -> list[Action]:
     bursts = rng.randrange(3, 5) if lives == 1 else rng.randrange(2, 3 + (lives < 3))
     for _ in range(bursts):
         found.append(
-            (_at(rng, 15, 520), "burst", (live_id, rng.randrange(3, 7), rng.getrandbits(30)))
+            (_at(rng, 15, 520), "burst", (live_id, rng.randrange(2, 6), rng.getrandbits(30)))
         )
     if rng.random() < 0.4:
         found.append((_at(rng, 100), "push", (live_id, rng.getrandbits(30))))
@@ -132,7 +132,7 @@ def _moves(plan: Plan, rng: Random) -> list[Action]:
     """Planned moves, and moves that nobody asks the source about."""
     found: list[Action] = []
     for live_id in plan.lives:
-        for _ in range(rng.randrange(1, 3) if len(plan.lives) > 1 else rng.randrange(1, 4)):
+        for _ in range(rng.randrange(0, 3) if len(plan.lives) > 1 else rng.randrange(1, 3)):
             kind = "advance" if rng.random() < 0.6 else "move"
             found.append((_at(rng, 80), kind, (live_id, rng.getrandbits(30))))
     if rng.random() < 0.5:
@@ -162,7 +162,7 @@ _FAULTS = (
     ("rewind", 0.1),
     ("expel", 0.12),
     ("lose_stage", 0.15),
-    ("foreign", 0.15),
-    ("flood", 0.15),
+    ("foreign", 0.1),
+    ("flood", 0.12),
     ("twin_recovery", 0.1),
 )

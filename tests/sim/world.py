@@ -42,7 +42,7 @@ from tests.sim.standins import (
 )
 from tests.sim.texts import Author
 
-SETTLE_MS_MAX = 12_000
+SETTLE_MS_MAX = 6_000
 LOOK_EVERY_MS = 80
 
 WORKER_LIMITS = Limits(
@@ -195,8 +195,8 @@ class World:
             process,
             late_s=self.plan.tick_late_ms / 1000,
             live_slots=2 * capacity + 2,
-            ms_per_character=9,
-            tick_frames=2,
+            ms_per_character=5,
+            tick_frames=1,
             idle_ticks=False,
         )
         transport = SimTransport(self.broker)
