@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from gpu_stages.face.paint import floats
 from gpu_stages.face.pose import Pose
 from gpu_stages.face.textures import MARGIN, Frame, Sheet
 from gpu_stages.face.warp import Nodes, Spread
@@ -46,13 +47,13 @@ class Backdrop:
                 torch.stack([-follow * (y + 0.6), -follow * x]),
                 torch.stack([none, breath]),
             ]
-        )
-        self._limits = (
-            density * (w / frame.scale + 2 * MARGIN) // 1 - 2,
-            density * (h / frame.scale + 2 * MARGIN) // 1 - 2,
-        )
+        ).view(6, -1)
+        self._least = torch.zeros(2, 1, 1, device=device)
+        most = [density * (side / frame.scale + 2 * MARGIN) // 1 - 2 for side in (w, h)]
+        self._most = floats(most, (2, 1, 1), device)
 
     def _flow(self, pose: Pose) -> Tensor:
+        """Texels [2, nodes_h + 2, nodes_w + 2] at the nodes, for this pose."""
         strengths = (
             pose.shift_x * (1.0 - _LEAN_X) + 0.06 * pose.yaw + 0.10 * pose.roll,
             pose.shift_y * (1.0 - _LEAN_Y) - 0.025 * abs(pose.pitch),
@@ -61,12 +62,9 @@ class Backdrop:
             pose.roll * 0.7,
             pose.breath * 0.016,
         )
-        flow = self._rest
-        for basis, strength in zip(self._basis.unbind(0), strengths, strict=True):
-            flow = torch.add(flow, basis, alpha=strength)
-        flow[0].clamp_(0.0, self._limits[0])
-        flow[1].clamp_(0.0, self._limits[1])
-        return flow
+        given = floats(strengths, (1, -1), self._rest.device)
+        flow = torch.addmm(self._rest.view(1, -1), given, self._basis)
+        return torch.clamp(flow.view(self._rest.shape), self._least, self._most)
 
     def still(self, sheet: Sheet) -> Tensor:
         """A whole frame at rest, uint8 [height * width * 3/2]."""

@@ -21,6 +21,7 @@ from gpu_stages.face.warp import Nodes, Spread
 _C = HEAD_CANVAS
 _GAIN_X, _GAIN_Y = 2.0 * _C.density / _C.width_px, -2.0 * _C.density / _C.height_px
 _OFF_X, _OFF_Y = -1.0 - _C.left * _GAIN_X, -1.0 - _C.top * _GAIN_Y
+_DEPTH_GUESS = 0.2  # where the search for the depth under a pixel begins
 _MIDDLE_Y = _C.top - _C.height_px / _C.density / 2.0
 
 
@@ -76,6 +77,14 @@ class Foreground:
         self.height = min(_ceil_to(1.46 * s, 2 * step), frame.height_px // step * step)
         self._nodes = Nodes(self.width, self.height, step, device)
         self._full, self._half = Spread(self._nodes, 1, device), Spread(self._nodes, 2, device)
+        self._node_x = self._nodes.x_px[None, :, :, None]
+        self._node_y = self._nodes.y_px[None, :, :, None]
+        k = s * frame.texels
+        size_x, size_y = _C.width_px / _C.density * k, _C.height_px / _C.density * k
+        self._to_model = self._pairs(1 / _GAIN_X, 1 / _GAIN_Y, -_OFF_X / _GAIN_X, -_OFF_Y / _GAIN_Y)
+        self._to_texel = self._pairs(size_x / 2, size_y / 2, size_x / 2, size_y / 2)
+        self._move_texel, self._least = self._pairs(-k, k, 0.0, 0.0)
+        self._most, _ = self._pairs(size_x - 2.0, size_y - 2.0, 0.0, 0.0)
         self._eye = self._kind(0.36, 0.33, eyes.BASES, eyes.PAIRS, eyes.SINGLES)
         self._mouth = self._kind(0.48, 0.40, mouth.BASES, mouth.PAIRS, mouth.SINGLES)
         self._patches: dict[tuple[bool, int], Patches] = {}
@@ -83,6 +92,11 @@ class Foreground:
         self._wide = [torch.empty(shape, dtype=torch.int16, device=device) for _ in range(2)]
         shape = (2, self.height // 2, self.width // 2)
         self._wide_half = [torch.empty(shape, dtype=torch.int16, device=device) for _ in range(2)]
+
+    def _pairs(self, ax: float, ay: float, bx: float, by: float) -> tuple[Tensor, Tensor]:
+        """Two tensors [2, 1, 1]: of (ax, ay) and of (bx, by)."""
+        a, b = floats((ax, ay, bx, by), (2, 2, 1, 1), self._device).unbind(0)
+        return a, b
 
     def _kind(self, width: float, height: float, bases: int, pairs: int, singles: int) -> _Kind:
         unit, scale = 2 * self._frame.step, self._frame.scale
@@ -174,30 +188,35 @@ class Foreground:
 
         Both [n, 2, nodes_h + 2, nodes_w + 2].
         """
-        f, nodes = self._frame, self._nodes
+        # All positions are `grid_sample`'s: -1..1 over the head's canvas, x and y last.
+        f, nodes, device, n = self._frame, self._nodes, self._device, len(items)
         rows: list[tuple[float, ...]] = []
         for item, (ox, oy) in zip(items, places, strict=True):
             ax, bx, cx, zx, ay, by, cy, zy = item.pose.inverse()
             x0, y0, px = (ox - f.x0_px) / f.scale, (f.y0_px - oy) / f.scale, 1.0 / f.scale
             at_x, at_y = ax * x0 + bx * y0 + cx, ay * x0 + by * y0 + cy
-            rows.append((ax * px, -bx * px, at_x, zx, ay * px, -by * px, at_y, zy))
-        s = floats(chain.from_iterable(zip(*rows, strict=True)), (8, -1, 1, 1), self._device)
-        ax, bx, cx, zx, ay, by, cy, zy = s.unbind(0)
-        flat_x = nodes.x_px * ax + (nodes.y_px * bx + cx)
-        flat_y = nodes.x_px * ay + (nodes.y_px * by + cy)
+            rows.append((ax * px * _GAIN_X, ay * px * _GAIN_Y))
+            rows.append((-bx * px * _GAIN_X, -by * px * _GAIN_Y))
+            rows.append((at_x * _GAIN_X + _OFF_X, at_y * _GAIN_Y + _OFF_Y))
+            rows.append((zx * _GAIN_X, zy * _GAIN_Y))
+        s = floats(chain.from_iterable(rows), (n, 4, 1, 1, 2), device)
+        per_x, per_y, start, per_z = s.unbind(1)
+        flat = torch.addcmul(start, self._node_y, per_y)
+        flat = torch.addcmul(flat, self._node_x, per_x)
         depth = torch.stack([item.person.depth for item in items])[:, None]
-        mx, my = flat_x + zx * 0.2, flat_y + zy * 0.2
+        grid = torch.add(flat, per_z, alpha=_DEPTH_GUESS)
         for _ in range(3):
-            grid = torch.stack([mx * _GAIN_X + _OFF_X, my * _GAIN_Y + _OFF_Y], -1)
-            z = grid_sample(depth, grid, padding_mode="border", align_corners=False)[:, 0]
-            mx, my = torch.addcmul(flat_x, zx, z), torch.addcmul(flat_y, zy, z)
-        grid = torch.stack([mx * _GAIN_X + _OFF_X, my * _GAIN_Y + _OFF_Y], -1)
-        moves = torch.stack([_expression(item, self._device) for item in items])
+            z = grid_sample(depth, grid, padding_mode="border", align_corners=False)
+            grid = torch.addcmul(flat, per_z, z.view(n, *grid.shape[1:3], 1))
+        moves = torch.stack([_expression(item, device) for item in items])
         move = grid_sample(moves, grid, padding_mode="border", align_corners=False)
-        k = f.scale * f.texels
-        tx = ((mx - move[:, 0]) * k - _C.left * k).clamp_(0.0, _C.width_px / _C.density * k - 2.0)
-        ty = ((move[:, 1] - my) * k + _C.top * k).clamp_(0.0, _C.height_px / _C.density * k - 2.0)
-        return torch.stack([mx, my], 1), torch.stack([tx, ty], 1)
+        shape = (n, 2, nodes.count_h + 2, nodes.count_w + 2)
+        planes = grid.permute(0, 3, 1, 2)
+        skull = torch.addcmul(self._to_model[1], planes, self._to_model[0])
+        skin = torch.empty(shape, device=device)
+        torch.addcmul(self._to_texel[1], planes, self._to_texel[0], out=skin)
+        skin.addcmul_(move, self._move_texel)
+        return skull, torch.clamp(skin, self._least, self._most, out=skin)
 
     def _kind_patches(self, is_mouth: bool, n: int) -> Patches:
         key = (is_mouth, n)

@@ -159,11 +159,11 @@ def mouth_forms(
         scaled(row_ends, 0.15 * s * half, 0.5),
     ]
     shine_v = -down - lower * 0.42
-    hill = -lips.jaw_drop * (1.0 - 0.45 * lips.tongue_up) * (1.0 - 0.4 * lips.tongue_out)
-    hill += 0.052 - 0.046 * lips.tongue_up - 0.006 * lips.tongue_out
-    hill = min(hill, -0.016 * lips.tongue_up) - (1.0 - lips.tongue_up) * 0.012
+    # The tongue lies on the floor of the mouth, its tip rises to the teeth, or comes between them.
+    hill = 0.040 - lips.jaw_drop
+    hill += (-0.021 - hill) * lips.tongue_up
     hill += (-0.004 - hill) * lips.tongue_out
-    tongue = form(hill, -1.0, -0.060 - 0.02 * lips.tongue_up + 0.045 * lips.tongue_out)
+    tongue = form(hill, -1.0, -0.060 - 0.05 * lips.tongue_up + 0.075 * lips.tongue_out)
     corner_x, corner_v = half + 0.012, corner
     singles = [
         scaled(form(1.0, 0.0, -1.0), 9.0),  # ends

@@ -105,10 +105,8 @@ class Patches:
         torch.minimum(self._first, self._second, out=self._first)
 
     def mask(self, bare: Tensor) -> None:
-        """Multiply every coverage by `bare` [n, h, w]: what lies before the features hides them."""
+        """Multiply the strips by `bare` [n, h, w]: what lies before the features hides them."""
         self._first.mul_(bare)
-        for edge in self.singles:
-            edge.mul_(bare)
 
     def lay(self, alpha: Tensor, color: Tensor) -> None:
         """Lay `color` [4, n, 1, 1] with the coverage `alpha` [n, h, w] over what is there."""

@@ -30,35 +30,32 @@ class Spread:
 
     def __init__(self, nodes: Nodes, by: int, device: torch.device) -> None:
         self.width, self.height = nodes.width // by, nodes.height // by
-        self._rows = nodes.step // by
-        self._count_h = nodes.count_h
         at = (torch.arange(self.width) + 0.5) * by / nodes.step + 0.5
         left = at.floor().long()
         across = torch.zeros(nodes.count_w + 2, self.width)
         across[left, torch.arange(self.width)] = 1.0 - (at - left)
         across[left + 1, torch.arange(self.width)] = at - left
         self._across = (across / by).to(device)
-        self._down = [
-            (math.floor(p), p - math.floor(p))
-            for p in ((k + 0.5) * by / nodes.step + 0.5 for k in range(self._rows))
-        ]
-        tall = nodes.count_h * self._rows
-        self._mid = torch.empty(2, nodes.count_h + 2, self.width, device=device)
-        self._flow = torch.empty(2, nodes.count_h, self._rows, self.width, device=device)
-        self._at = torch.empty(2, tall * self.width, dtype=torch.int32, device=device)
-        self._index = torch.empty(tall * self.width, dtype=torch.int32, device=device)
+        n, rows = nodes.count_h, nodes.step // by
+        self._mid = torch.empty(2, n + 2, self.width, device=device)
+        flow = torch.empty(2, n, rows, self.width, device=device)
+        self._flow = flow.view(2, -1)
+        self._lerps: list[tuple[Tensor, Tensor, float, Tensor]] = []
+        for k in range(rows):
+            place = (k + 0.5) * by / nodes.step + 0.5
+            at = math.floor(place)
+            above, below = self._mid[:, at : at + n], self._mid[:, at + 1 : at + 1 + n]
+            self._lerps.append((above, below, place - at, flow[:, :, k]))
+        self._at = torch.empty(2, n * rows * self.width, dtype=torch.int32, device=device)
+        self._at_x, self._at_y = self._at.unbind(0)
+        self._index = torch.empty(n * rows * self.width, dtype=torch.int32, device=device)
+        self._part = self._index[: self.height * self.width]
 
     def index(self, flow: Tensor, stride: int) -> Tensor:
         """int32 [height * width]: the index of each pixel's texel in a texture `stride` wide."""
         torch.matmul(flow, self._across, out=self._mid)
-        n = self._count_h
-        for k, (row, share) in enumerate(self._down):
-            torch.lerp(
-                self._mid[:, row : row + n],
-                self._mid[:, row + 1 : row + 1 + n],
-                share,
-                out=self._flow[:, :, k],
-            )
-        self._at.copy_(self._flow.view(2, -1))
-        torch.add(self._at[0], self._at[1], alpha=stride, out=self._index)
-        return self._index[: self.height * self.width]
+        for above, below, share, out in self._lerps:
+            torch.lerp(above, below, share, out=out)
+        self._at.copy_(self._flow)
+        torch.add(self._at_x, self._at_y, alpha=stride, out=self._index)
+        return self._part
