@@ -61,6 +61,7 @@ class Custody:
         self._token = 0
         self._held: frozenset[int] = frozenset()
         self._working: set[int] = set()
+        self._ahead: set[int] = set()
         self.books: dict[int, UnownedBook] = {}
         """By partition in custody, once it is known where it begins."""
         self.marks: dict[int, int] = {}
@@ -141,7 +142,10 @@ class Custody:
     async def _truncated(self, error: OffsetOutOfLog) -> None:
         feed = self._feed_of(error.partition)
         if error.offset > error.log_end:
-            _log.error("ahead_of_log", partition=error.partition, offset=error.offset)
+            # The log lost what the store knows of: nothing can be read before it grows again.
+            if error.partition not in self._ahead:
+                self._ahead.add(error.partition)
+                _log.error("ahead_of_log", partition=error.partition, offset=error.offset)
             await self._back_off()
             return
         finished = await self._finished_below(error.partition)

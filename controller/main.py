@@ -23,6 +23,7 @@ from controller.settings import WorkerSettings
 from controller.shell import Worker, WorkerOptions, WorkerWorld
 from gpu_stages.config import BadStagesConfig, load_stages_config
 from gpu_stages.runtime import PipelineRuntime, StageFailedToStart
+from ownership.custody import watermark
 from ownership.kv import Database, StoreError
 from ownership.meta import ensure_meta
 from ownership.model import MetaMismatch
@@ -182,6 +183,7 @@ async def _open(settings: WorkerSettings, port: int) -> AsyncGenerator[_Parts]:
         db = await _open_store(settings, rng)
         stack.push_async_callback(db.close)
         await _check_meta(db, partitions, settings)
+        await _check_logs(db, transport, partitions, settings)
         whep = WhepServer(
             WhepSettings(
                 viewers_max=settings.viewers_max,
@@ -256,3 +258,26 @@ async def _check_meta(db: Database, partitions: int, settings: WorkerSettings) -
             f"{outcome.partition_count} partitions, and the broker's has {partitions}. Lives would "
             "lose their text: use the topic the store was made for, or another store."
         )
+
+
+async def _check_logs(
+    db: Database, transport: Transport, partitions: int, settings: WorkerSettings
+) -> None:
+    """A store that was used with another broker's topic knows of offsets that are not there."""
+    try:
+        reader = await transport.range_reader(TEXT_TOPIC)
+        for partition in range(partitions):
+            _, log_end = await reader.log_range(partition)
+            finished = await watermark(db, partition)
+            if finished > log_end:
+                raise StartFailed(
+                    f"the store at {settings.store} has finished {finished} records of partition "
+                    f"{partition} of {TEXT_TOPIC}, and the broker at {settings.kafka} holds only "
+                    f"{log_end}: they do not belong together (an embedded broker forgets "
+                    "everything when it ends). Use the broker of this store, or a new store."
+                )
+        await reader.close()
+    except BrokerAway as error:
+        raise StartFailed(f"no Kafka broker answers at {settings.kafka} ({error})") from error
+    except StoreError as error:
+        raise StartFailed(f"the store at {settings.store} does not answer: {error}") from error

@@ -40,6 +40,7 @@ class RangeReading:
         self._finished_below = finished_below
         self._following: dict[int, asyncio.Task[None]] = {}
         self._rereading: dict[int, asyncio.Task[None]] = {}
+        self._ahead: set[int] = set()
 
     # -- the main reading of a partition that is in nobody's or another's custody
 
@@ -113,7 +114,9 @@ class RangeReading:
                 feed.truncated(error.log_start, finished)
             else:
                 # Ahead of the log's end: a broker that lags behind, or lost what it had.
-                _log.warning("ahead_of_log", partition=feed.partition, offset=at)
+                if feed.partition not in self._ahead:
+                    self._ahead.add(feed.partition)
+                    _log.warning("ahead_of_log", partition=feed.partition, offset=at)
                 await self._back_off()
         return None
 

@@ -9,6 +9,7 @@ from schemas.events import EventKind
 from schemas.text_record import RecordKind, TextRecord, encode_text_record
 from schemas.topics import TEXT_TOPIC
 from tests.integration.controller_world import World
+from tests.integration.test_controller_moves import advance
 
 
 @pytest.fixture
@@ -180,14 +181,30 @@ def test_what_retention_deleted_is_said_and_never_skipped(world: World) -> None:
     with world.loop.current():
         world.broker.cut_log(TEXT_TOPIC, 0, kept[0])
     two = world.start("two")
-    from tests.integration.test_controller_moves import advance
-
     advance(world, "anna", world.view("anna").generation, two)
     world.until(lambda: world.idle("anna") and world.fed_text("anna"))
     assert world.fed_text("anna") == "Kept."
     assert reasons(world) == {lost[-1]: "before_log_start"}
     (error,) = [e for e in world.events(EventKind.ERROR) if e.data["reason"] == "before_log_start"]
     assert error.offset == lost[-1]
+
+
+def test_a_segment_whose_text_is_gone_is_said_and_the_rest_spoken(world: World) -> None:
+    one = world.start("one")
+    world.create("anna", one)
+    texts = [f"This is sentence number {n} of the story. " for n in range(8)]
+    offsets = world.push("anna", *texts)
+    world.until(lambda: len(world.heard) > 20)
+    world.crash(one)
+    with world.loop.current():
+        world.broker.cut_log(TEXT_TOPIC, 0, offsets[1])
+    two = world.start("two")
+    advance(world, "anna", world.view("anna").generation, two)
+    world.until(lambda: world.idle("anna") and "number 7" in world.fed_text("anna"), 60)
+    again = "".join(fed.segment.text for fed in world.fed if fed.worker == "two")
+    assert again == "".join(texts[1:])
+    errors = [e.data["reason"] for e in world.events(EventKind.ERROR)]
+    assert errors == ["text_lost"]
 
 
 def test_a_flood_for_nobody_does_not_stop_a_live(world: World) -> None:

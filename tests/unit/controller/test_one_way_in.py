@@ -1,4 +1,4 @@
-"""Held by reading the source: one minter of permits, one way into the ring, no silent swallowing."""
+"""Held by reading the source: one minter of permits, one way into the ring, no error swallowed."""
 
 import ast
 from pathlib import Path

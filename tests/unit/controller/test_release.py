@@ -29,6 +29,7 @@ from schemas.store_values import (
     WorkerState,
     WorkerValue,
 )
+from tests.support.wait import until
 
 
 class Clock:
@@ -94,9 +95,7 @@ class Bench:
     async def until_answered(self, sinks: list[Sink], count: int = 1) -> None:
         running = asyncio.ensure_future(self.batcher.run())
         try:
-            async with asyncio.timeout(20):
-                while any(len(sink.got) < count for sink in sinks):
-                    await asyncio.sleep(0.001)
+            await until(lambda: all(len(sink.got) >= count for sink in sinks))
         finally:
             running.cancel()
 
