@@ -132,6 +132,7 @@ class AiokafkaTransport:
                     await self._ask("connecting", admin.start())
                     cluster = await self._ask("connecting", admin.describe_cluster())
                     self.settings = self.settings.for_cluster(str(cluster["cluster_id"]))
+                    self._ranges.settings = self.settings
                 except BaseException:
                     await _close_admin(admin)
                     raise

@@ -20,7 +20,7 @@ class KafkaSettings:
     A member that is silent for `session_timeout_ms` is expelled from its group; one that takes
     longer than `rebalance_timeout_ms` to come back to a rebalance is left out of it; one that is
     not polled for `max_poll_interval_ms` leaves by itself. A reader that lags without moving for
-    `stall_ms` is made anew.
+    `stall_ms` is made anew. `names_last_batch`: the broker takes the log's last batch for its end.
     """
 
     bootstrap: str
@@ -40,6 +40,7 @@ class KafkaSettings:
     max_poll_interval_ms: int = 60_000
     stall_check_ms: int = 5_000
     stall_ms: int = 15_000
+    names_last_batch: bool = False
 
     def __post_init__(self) -> None:
         if not [server for server in self.bootstrap.split(",") if server.strip()]:
@@ -74,12 +75,14 @@ class KafkaSettings:
         """These settings as they fit the cluster that was found.
 
         The embedded broker looks for new records only twice in the time that a fetch may wait, and
-        lets a group wait for half a session before every generation: both are kept short there.
+        lets a group wait for half a session before every generation: both are kept short there. For
+        the end of a log it names the last batch.
         """
         if cluster_id != EMBEDDED_CLUSTER_ID:
             return self
         return replace(
             self,
+            names_last_batch=True,
             fetch_max_wait_ms=min(self.fetch_max_wait_ms, 40),
             session_timeout_ms=max(
                 self.heartbeat_interval_ms + 1, min(self.session_timeout_ms, 6_000)
