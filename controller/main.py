@@ -132,7 +132,16 @@ def _listen(host: str, port: int) -> Generator[socket.socket]:
     """Bound before anything else is opened, so that a taken port is said at once."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        # With the protocol named: asyncio switches Nagle's algorithm off only for sockets that say
+        # TCP, and with it on an answer of two writes waits for the delayed acknowledgement.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
     except OSError as error:
         raise StartFailed(
             f"cannot listen on {host}:{port}: {error.strerror or error}. "

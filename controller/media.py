@@ -35,6 +35,7 @@ class Media(Protocol):
         on_sent: Callable[[MediaTick, int], None],
         set_credit: Callable[[int], None],
         request_keyframe: Callable[[], None],
+        on_viewers: Callable[[int], None],
     ) -> Egress:
         """A new way out, paced from now on."""
         ...
@@ -71,6 +72,7 @@ class PacedMedia:
         on_sent: Callable[[MediaTick, int], None],
         set_credit: Callable[[int], None],
         request_keyframe: Callable[[], None],
+        on_viewers: Callable[[int], None],
     ) -> LiveEgress:
         egress = LiveEgress(
             live_id=live_id,
@@ -82,6 +84,7 @@ class PacedMedia:
             request_keyframe=request_keyframe,
             now_us=self._clock.now_us,
             settings=self._settings,
+            on_subscribers=on_viewers,
         )
         self._open[id(egress)] = egress
         self._loop.add(egress)

@@ -27,6 +27,7 @@ from gpu_stages.runtime_contract import (
     StageRuntime,
     VideoTooLarge,
 )
+from schemas.events import EventKind
 from schemas.media import MediaTick, TickFlag
 from schemas.store_values import Generation
 
@@ -277,6 +278,7 @@ class Session:
             on_sent=self._sent,
             set_credit=self._set_credit,
             request_keyframe=self._request_keyframe,
+            on_viewers=self._viewers_changed,
             **where,
         )
 
@@ -287,6 +289,10 @@ class Session:
     def _request_keyframe(self) -> None:
         if self._binding is not None:
             self._parts.runtime.request_keyframe(self._binding.live_slot)
+
+    def _viewers_changed(self, viewers: int) -> None:
+        """Dispatch counts on it to end lives that nobody watches."""
+        self._host.publish(self, do.Publish(EventKind.STATE_UPDATED, data={"viewers": viewers}))
 
     def _unbind(self) -> None:
         binding, self._binding = self._binding, None

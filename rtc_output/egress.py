@@ -86,12 +86,14 @@ class LiveEgress:
         request_keyframe: Callable[[], None],
         now_us: Callable[[], int],
         settings: PacerSettings | None = None,
+        on_subscribers: Callable[[int], None] | None = None,
     ) -> None:
         self.live_id = live_id
         self._binding = binding
         self._epoch = epoch
         self._utterance = 0
         self._on_sent = on_sent
+        self._on_subscribers = on_subscribers
         self._set_credit = set_credit
         self._ask_encoder = request_keyframe
         self._now_us = now_us
@@ -192,6 +194,7 @@ class LiveEgress:
             subscriber.ended()
             return ()
         self._subscribers.append(subscriber)
+        self._told_subscribers()
         if not self._recent:
             self.request_keyframe()
         return tuple(self._recent)
@@ -200,6 +203,11 @@ class LiveEgress:
         """Forget `subscriber`; harmless when it is not known."""
         if subscriber in self._subscribers:
             self._subscribers.remove(subscriber)
+            self._told_subscribers()
+
+    def _told_subscribers(self) -> None:
+        if self._on_subscribers is not None:
+            self._on_subscribers(len(self._subscribers))
 
     def request_keyframe(self) -> None:
         """A viewer cannot decode: ask the encoder, with all others that ask at about this time."""
