@@ -200,7 +200,7 @@ def floor_hops() -> list[float]:
 def rows() -> list[dict[str, Any]]:
     """The best of `ROUNDS` rounds of each way, the rounds in turns, for P50 and for P99.
 
-    The best, because on a shared machine the others' load is in every round, and more of it in some.
+    The best, because on a shared machine others' load is in every round, and more of it in some.
     """
     ways = {"ring": ring_hops, "mp": mp_hops, "torch": torch_hops, "floor": floor_hops}
     rounds: dict[str, list[list[float]]] = {name: [] for name in ways}
