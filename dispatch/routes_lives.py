@@ -69,7 +69,7 @@ async def create_live(
     del idempotency_key  # declared for the description
     body = body or CreateLiveIn()
     opening = Opening(
-        options=body.options.options(),
+        options=replica.settings.check_names(body.options.options()),
         live_id=_checked(body.live_id) if body.live_id is not None else None,
         # From the head itself: an empty key must not pass for none.
         idempotency_key=_checked_key(replica, request.headers.get("idempotency-key")),

@@ -21,6 +21,7 @@ from pydantic_settings import (
 )
 
 from dispatch.limits import BadLimits, Limits
+from schemas.options import BadOptions, LiveOptions
 
 ENV_PREFIX = "DHSCHED_"
 TABLE = "dispatch"
@@ -50,6 +51,12 @@ class DispatchSettings(BaseSettings):
     owner_wait_s: float = Field(10.0, gt=0, description="How long a worker may take to answer")
     claim_wait_ms: int = Field(1_000, ge=0, description="How long WHEP waits for an owner's claim")
     cors_origins: tuple[str, ...] = ()
+    looks: tuple[str, ...] = Field(
+        ("clay", "studio", "aurora"), description="What a live may ask for; all workers have them"
+    )
+    voices: tuple[str, ...] = Field(
+        ("heart",), description="What a live may ask for; all workers have them"
+    )
     limits: dict[str, int] = Field(
         default_factory=dict, description="Names as in dispatch/limits.py"
     )
@@ -64,6 +71,16 @@ class DispatchSettings(BaseSettings):
             return Limits(**self.limits).check()
         except BadLimits as error:
             raise BadSettings(str(error)) from error
+
+    def check_names(self, options: LiveOptions) -> LiveOptions:
+        """Refuse a look or voice that no worker could draw or speak. Raises BadOptions."""
+        for option, name, known in (
+            ("look", options.look, self.looks),
+            ("voice", options.voice, self.voices),
+        ):
+            if name not in known:
+                raise BadOptions(option, f"there is no {name!r}; there are {', '.join(known)}")
+        return options
 
     _file: ClassVar[Mapping[str, Any]] = {}
 

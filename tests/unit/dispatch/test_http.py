@@ -140,6 +140,8 @@ async def test_a_taken_name(world: World) -> None:
         ({"options": {"speed": "1"}}, 422, "invalid-request"),
         ({"options": {"width_px": 255}}, 422, "bad-options"),
         ({"options": {"look": "../etc"}}, 422, "bad-options"),
+        ({"options": {"look": "nobody"}}, 422, "bad-options"),
+        ({"options": {"voice": "nobody"}}, 422, "bad-options"),
         ({"options": {"idle_timeout_ms": 0}}, 422, "bad-options"),
         ({"options": None}, 422, "invalid-request"),
         ([], 422, "invalid-request"),
