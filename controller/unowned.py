@@ -202,9 +202,16 @@ class Unowned:
         if known.first > known.last:
             del book.elsewhere[live_id]
         elif view is None or not view.open:
+            last = known.last
             left = await self._read_left(book.partition, live_id, known)
-            if left is not None:
-                book.put_back(left)
+            if left is None or book.elsewhere.get(live_id) is not known:
+                # Not readable now; or owned here meanwhile, and its route knows what is left.
+                return
+            book.put_back(left)
+            if known.last > last:
+                # More came while the log was read.
+                known.first = last + 1
+            else:
                 del book.elsewhere[live_id]
 
     async def _read_left(
