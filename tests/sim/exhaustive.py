@@ -5,16 +5,13 @@ is production's: the transactions of `ownership`, and in each worker its lives, 
 batcher and claims. A step is one store transaction, or the delivery of its answer, or one read, or
 one record.
 
-A process goes on until it has nothing to do, then the next one does: that is the schedule without
-preemption. A preemption lets the step whose turn it is stand still and takes a later one instead.
-All schedules with at most so many preemptions are run, each from the beginning, and judged by the
-checkers of the random runs.
+A process goes on until it has nothing to do, then the next one does, round and round. To take any
+other step than the one whose turn it is is a preemption. All schedules with at most so many
+preemptions are run, each from the beginning, and judged by the checkers of the random runs.
 """
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from types import SimpleNamespace
@@ -43,9 +40,8 @@ from schemas.options import LiveOptions
 from schemas.store_values import WorkerState, WorkerValue
 from schemas.text_record import RecordKind, TextRecord
 from tests.sim import history as h
-from tests.sim import run as _  # installs spies and shortcuts
 from tests.sim import shortcuts, spies
-from tests.sim.ablations import GENERATION, PROTOCOLS, WEAK, in_force
+from tests.sim.ablations import PROTOCOLS, in_force
 from tests.sim.checkers import check
 from tests.sim.loop import SimProcess, VirtualLoop
 from tests.sim.recorder import Recorder
@@ -226,9 +222,11 @@ class SmallWorld:
 
     # -- a schedule
 
-    def run(self, preemptions: dict[int, int]) -> list[int]:
-        """At each step, how many could have been taken instead. `preemptions`: step to how many
-        steps that came before are passed over."""
+    def run(self, chosen: dict[int, int]) -> list[int]:
+        """For each step, how many others could have been taken.
+
+        `chosen`: step to the number of the one that is taken instead of the first.
+        """
         loop = self.loop
         choices: list[int] = []
         with loop.current():
@@ -244,7 +242,7 @@ class SmallWorld:
             turn = 0
             while self.gates and len(choices) < STEPS_MAX:
                 order = sorted(self.gates, key=lambda gate: (gate.actor - turn) % 5)
-                gate = order[min(preemptions.get(len(choices), 0), len(order) - 1)]
+                gate = order[chosen.get(len(choices), 0)]
                 choices.append(len(order) - 1)
                 self.gates.remove(gate)
                 turn = gate.actor
@@ -289,21 +287,19 @@ def explore(
     """Every schedule of a protocol; with `parts`, every so many-th subtree of the first step."""
     found = Explored()
     with in_force(PROTOCOLS[protocol]):
-        for number, plan in enumerate(_schedules(preemptions_max, found)):
-            del number, plan
+        _explore(preemptions_max, found)
     return found
 
 
-def _schedules(budget: int, found: Explored) -> Iterator[dict[int, int]]:
-    """Depth first: each schedule is extended by deviations behind its last one."""
+def _explore(budget: int, found: Explored) -> None:
+    """Depth first: each schedule is extended by other choices behind its last one."""
     waiting: list[tuple[dict[int, int], int, int]] = [({}, 0, budget)]
     while waiting:
         plan, begin, left = waiting.pop()
         choices = _judge(plan, found)
-        yield plan
         for step in range(begin, len(choices)):
-            for skipped in range(1, min(left, choices[step]) + 1):
-                waiting.append(({**plan, step: skipped}, step + 1, left - skipped))
+            for other in range(1, choices[step] + 1 if left else 0):
+                waiting.append(({**plan, step: other}, step + 1, left - 1))
 
 
 def _judge(plan: dict[int, int], found: Explored) -> list[int]:

@@ -196,9 +196,9 @@ class _Live:
     # -- the stages
 
     def fed(self, entry: h.Fed) -> None:
+        epoch = self._epochs.get(entry.epoch)
         begin = self.text.find(entry.text)
         span = (begin, begin + len(entry.text))
-        epoch = self._epochs.get(entry.epoch)
         told = f"{entry.process} fed {entry.text!r} in epoch {entry.epoch}"
         if begin < 0:
             self._wrong(f"{told}: no accepted text, or not in order")
@@ -230,7 +230,7 @@ class _Live:
         if entry.tick_live_id != self.live_id:
             return
         span = self._segment_spans.get(entry.segment)
-        if span is None:
+        if begin < 0:
             self._wrong(f"{entry.process} is heard with a segment that was not fed")
             return
         self._heard.setdefault(span, []).append((entry.begin, entry.end))
@@ -240,6 +240,9 @@ class _Live:
     # -- the end
 
     def ended(self, settled: bool) -> None:
+        if not settled:
+            # Still to be made again, by an owner that it waits for.
+            self._covered.extend(self._segments)
         missing = _gap(self._covered, self._place(self._cursor))
         if missing is not None:
             a, b = missing

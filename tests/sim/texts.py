@@ -24,8 +24,12 @@ def mark_value(kind: RecordKind) -> bytes:
 class Author:
     """Writes the records of one live: sentences, streams of words, repeats, ends of turns."""
 
-    def __init__(self, live_id: str) -> None:
+    def __init__(self, live_id: str, *, numbers: bool) -> None:
         self.live_id = live_id
+        self.numbers = numbers
+        """Whether it numbers its records. Numbers are compared within one life of a live only, so a
+        repeat that falls between two lives is new text to the second; the texts of lives that are
+        made anew go without, because the checkers tell texts apart."""
         self.count = 0
         self.seq = 0
 
@@ -36,7 +40,7 @@ class Author:
     def burst(self, records: int, rng: Random) -> list[bytes | None]:
         """The values of about so many records."""
         values: list[bytes | None] = []
-        numbered = rng.random() < 0.3
+        numbered = rng.random() < 0.4 and self.numbers
         while len(values) < records:
             chance = rng.random()
             if chance < 0.5:

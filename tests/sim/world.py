@@ -133,7 +133,10 @@ class World:
         """Earlier starts that may still run beside it."""
         self.starts = 0
         self.replicas: list[Replica] = []
-        self.authors = {live_id: Author(live_id) for live_id in plan.lives}
+        made = [args[0] for _, what, args in plan.actions if what == "create"]
+        self.authors = {
+            live_id: Author(live_id, numbers=made.count(live_id) < 2) for live_id in plan.lives
+        }
         self.active = True
         self.history: h.History = []
         """The run's, once it is over."""
