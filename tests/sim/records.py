@@ -230,7 +230,7 @@ class _Live:
         if entry.tick_live_id != self.live_id:
             return
         span = self._segment_spans.get(entry.segment)
-        if begin < 0:
+        if span is None:
             self._wrong(f"{entry.process} is heard with a segment that was not fed")
             return
         self._heard.setdefault(span, []).append((entry.begin, entry.end))
