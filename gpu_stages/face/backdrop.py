@@ -8,7 +8,7 @@ from gpu_stages.face.pose import Pose
 from gpu_stages.face.textures import MARGIN, Frame, Sheet
 from gpu_stages.face.warp import Nodes, Spread
 
-_TOP = 0.40  # model units: nothing of this layer that shows moves above
+_TOP_HAIR, _TOP_NECK = 0.40, -0.05  # model units: nothing of this layer that shows moves above
 _LEAN_X, _LEAN_Y = 0.30, 0.20  # the share of the head's shift that the shoulders take part in
 
 
@@ -18,12 +18,16 @@ def _ramp(t: Tensor) -> Tensor:
 
 
 class Backdrop:
-    """The back layer of one frame size; draws the whole frame."""
+    """The back layer of one frame size; draws the whole frame.
 
-    def __init__(self, frame: Frame, device: torch.device) -> None:
+    `hair` says that hair hangs behind the neck, which then moves up to a greater height.
+    """
+
+    def __init__(self, frame: Frame, hair: bool, device: torch.device) -> None:
         self._frame = frame
+        highest = _TOP_HAIR if hair else _TOP_NECK
         w, h = frame.width_px, frame.height_px
-        self._top = max(0, int(frame.y0_px - _TOP * frame.scale)) // 4 * 4
+        self._top = max(0, int(frame.y0_px - highest * frame.scale)) // 4 * 4
         nodes = Nodes(w, h - self._top, frame.step, device)
         self._full, self._half = Spread(nodes, 1, device), Spread(nodes, 2, device)
         x = (nodes.x_px - frame.x0_px) / frame.scale
@@ -33,7 +37,7 @@ class Backdrop:
         edge_x = frame.x0_px / frame.scale + MARGIN
         edge_y = frame.y0_px / frame.scale + MARGIN
         self._rest = torch.stack([(x + edge_x) * density, (edge_y - y) * density])
-        fade = _ramp((_TOP - y) / 0.30)
+        fade = _ramp((highest - y) / 0.30)
         follow = fade * _ramp((y + 0.78) / 0.38) * _ramp((0.85 - x.abs()) / 0.30) * density
         lean = fade * _ramp((1.0 - x.abs()) / 0.35) * density
         breath = _ramp((-0.42 - y) / 0.36) * density
@@ -69,21 +73,21 @@ class Backdrop:
     def still(self, sheet: Sheet) -> Tensor:
         """A whole frame at rest, uint8 [height * width * 3/2]."""
         w, h = self._frame.width_px, self._frame.height_px
-        out = torch.zeros(w * h * 3 // 2, dtype=torch.uint8, device=sheet.luma.device)
+        device = sheet.luma.device
+        out = torch.empty(w * h * 3 // 2, dtype=torch.uint8, device=device)
         density = self._frame.scale * self._frame.texels
-        margin = MARGIN * density
-        tx = (torch.arange(w) + 0.5) * self._frame.texels + margin
-        ty = (torch.arange(h) + 0.5) * self._frame.texels + margin
-        index = (ty.int()[:, None] * sheet.canvas.width_px + tx.int()[None]).flatten()
-        index = index.to(sheet.luma.device)
-        out[: w * h] = sheet.luma.index_select(0, index)
-        tx = (torch.arange(w // 2) + 0.5) * self._frame.texels + margin / 2
-        ty = (torch.arange(h // 2) + 0.5) * self._frame.texels + margin / 2
-        index = (ty.int()[:, None] * sheet.half.width_px + tx.int()[None]).flatten()
-        index = index.to(sheet.luma.device)
+
+        def index(by: int, stride: int) -> Tensor:
+            x = (torch.arange(w // by, device=device) + 0.5) * self._frame.texels
+            y = (torch.arange(h // by, device=device) + 0.5) * self._frame.texels
+            x, y = (x + MARGIN * density / by).int(), (y + MARGIN * density / by).int()
+            return (y[:, None] * stride + x[None]).flatten()
+
+        out[: w * h] = sheet.luma.index_select(0, index(1, sheet.canvas.width_px))
+        half = index(2, sheet.half.width_px)
         chroma = out[w * h :].view(2, -1)
-        chroma[0] = sheet.u.index_select(0, index)
-        chroma[1] = sheet.v.index_select(0, index)
+        chroma[0] = sheet.u.index_select(0, half)
+        chroma[1] = sheet.v.index_select(0, half)
         return out
 
     def draw(self, out: Tensor, pose: Pose, sheet: Sheet, still: Tensor) -> None:

@@ -38,6 +38,7 @@ _DENSITY = 256.0
 HEAD_CANVAS = Canvas(-0.625, 0.875, int(1.25 * _DENSITY), int(1.5 * _DENSITY), _DENSITY)
 BACK_CANVAS = Canvas(-1.0, 0.875, int(2.0 * _DENSITY), int(2.25 * _DENSITY), _DENSITY)
 _NEAR, _FAR = 0.85, -0.65
+_OUTLINE_PX = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +119,18 @@ class _Layer:
         return torch.tensor(linear(color), device=self.device)[:, None, None]
 
     def lay(self, r: Relief, rgb: Tensor) -> Tensor:
-        """Lay `rgb` [3, h, w] where `r` is nearer; returns the coverage that was laid."""
+        """Lay `rgb` [3, h, w] over what is farther and under what is nearer.
+
+        Returns the coverage that was laid over.
+        """
         nearer = ((r.depth - self.depth) / 0.012 + 0.5).clamp(0.0, 1.0)
         cover = avg_pool2d((r.alpha * nearer)[None], 3, 1, 1)[0]
-        self.pixels[:3] += cover * (rgb - self.pixels[:3])
-        self.pixels[3] += cover * (1.0 - self.pixels[3])
-        solid = (cover > 0.5).to(cover.dtype)
-        self.depth += solid * (r.depth - self.depth)
+        under = r.alpha * (1.0 - nearer) * (1.0 - self.pixels[3])
+        self.pixels[:3] += cover * (rgb - self.pixels[:3]) + under * rgb
+        self.pixels[3] += cover * (1.0 - self.pixels[3]) + under
+        self.pixels.clamp_(0.0, 1.0)
+        seen = ((r.alpha * nearer) > 0.03).to(cover.dtype)
+        self.depth += seen * (r.depth - self.depth)
         return cover
 
 
@@ -153,7 +159,12 @@ def _hair_light(r: Relief, scene: Field, look: Look, layer: _Layer) -> Tensor:
     combed = comb(r, look.hair, layer.canvas, layer.device)
     paint = layer.flat(look.hair_color) * (1.0 + combed.tone * 0.55)
     shade = shade_of(scene, r, layer.canvas, layer.device)
-    lit = light(combed.relief, shade, paint, HAIR)
+    # Locks over locks have edges too, but no light from behind comes through there.
+    covered = torch.maximum(layer.pixels[3], r.alpha)
+    outline = None
+    if look.hair is not Hair.CURLS:
+        outline = ((1.0 - blurred(covered, _OUTLINE_PX)) * 5.0).clamp(0.0, 1.0)
+    lit = light(combed.relief, shade, paint, HAIR, outline)
     glow = layer.flat(look.hair_shine)
     return to_srgb(lit + glow * combed.shine * (0.25 + 0.75 * shade.key_light) * shade.open_sky)
 

@@ -53,7 +53,7 @@ def fields(look: Look, device: torch.device) -> Tensor:
     cheek = spot(0.20, -0.09, 0.13, 0.11)
     corner = spot(mw + 0.05, my + 0.01, 0.09, 0.09)
     made: dict[str, tuple[Tensor, Tensor]] = {
-        "jaw": (-0.016 * side * spot(0.27, -0.20, 0.10, 0.14), -0.085 * low),
+        "jaw": (-0.009 * side * spot(0.27, -0.20, 0.10, 0.14), -0.085 * low),
         "smile": (side * 0.020 * (cheek + corner), 0.030 * cheek + 0.016 * corner),
         "frown": (-side * 0.006 * corner, -0.020 * corner),
         "round": (-side * 0.026 * corner, nothing),

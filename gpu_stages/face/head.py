@@ -8,6 +8,7 @@ from torch import Tensor
 from gpu_stages.face.backdrop import Backdrop
 from gpu_stages.face.foreground import Foreground, Item, Person
 from gpu_stages.face.looks import LOOKS
+from gpu_stages.face.model import back_hair_of
 from gpu_stages.face.pose import clean
 from gpu_stages.face.textures import Frame, Sheet, back_sheet, frame_of, head_sheet
 
@@ -31,16 +32,17 @@ class _Size:
 
     def __init__(self, frame: Frame, device: torch.device) -> None:
         self.frame = frame
-        self.backdrop = Backdrop(frame, device)
+        self._backdrops = [Backdrop(frame, hair, device) for hair in (False, True)]
         self.foreground = Foreground(frame, device)
-        self.sheets: dict[int, tuple[Sheet, Sheet, Tensor]] = {}
+        self.sheets: dict[int, tuple[Sheet, Sheet, Tensor, Backdrop]] = {}
 
     def add(self, index: int, person: Person) -> None:
         """Prepare a look's textures, unless they are there."""
         if index not in self.sheets:
             head = head_sheet(person.baked, self.frame)
             back = back_sheet(person.baked, person.look, self.frame)
-            self.sheets[index] = head, back, self.backdrop.still(back)
+            backdrop = self._backdrops[back_hair_of(person.look) is not None]
+            self.sheets[index] = head, back, backdrop.still(back), backdrop
 
 
 class HeadRenderer:
@@ -91,7 +93,7 @@ class HeadRenderer:
                 len(items), height_px * width_px * 3 // 2, dtype=torch.uint8, device=self._device
             )
             for frame, item, look in zip(out.unbind(0), items, looks, strict=True):
-                _, back, still = size.sheets[look]
-                size.backdrop.draw(frame, item.pose, back, still)
+                _, back, still, backdrop = size.sheets[look]
+                backdrop.draw(frame, item.pose, back, still)
             size.foreground.draw(items, out)
             return out.view(len(items), height_px * 3 // 2, width_px)

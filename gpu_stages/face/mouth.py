@@ -186,7 +186,7 @@ def mouth_forms(
     teeth_l, tongue_l = colors.colors[2][0] - 16.0, colors.colors[3][0] - 16.0
     tones = [
         -0.20 * skin,  # below the lower lip
-        -0.17 * skin * lips.fold,  # the folds beside a smile
+        -0.11 * skin * lips.fold,  # the folds beside a smile
         -0.13 * skin * (0.6 + 0.6 * lips.fold),  # the corners
         -0.20 * lip,  # lower lip's far side
         0.02 * lip - 6.0,  # the upper lip

@@ -75,9 +75,9 @@ class Patches:
         self._pairs = self.state[1:].view(3, n, height // 2, 2, width)
         self._tall = torch.empty(3, n, height // 2, width, device=device)
         self._half = torch.empty(3, n, height // 2, width // 2, device=device)
-        pool = torch.zeros(width, width // 2)
-        pool[torch.arange(width), torch.arange(width) // 2] = 0.25
-        self._pool = pool.to(device)
+        self._pool = torch.zeros(width, width // 2, device=device)
+        column = torch.arange(width, device=device)
+        self._pool[column, column // 2] = 0.25
         self.scratch = torch.empty(3, n, height, width, device=device).unbind(0)
         self._across = bilinear(width // step, width, device).t().contiguous()
         self._down = bilinear(height // step, height, device)
@@ -131,10 +131,11 @@ class Patches:
 
 def bilinear(nodes: int, pixels: int, device: torch.device) -> Tensor:
     """Weights [pixels, nodes]: each node in the middle of its pixels, the ends carried on."""
-    at = ((torch.arange(pixels) + 0.5) * nodes / pixels - 0.5).clamp(0.0, nodes - 1.0)
+    pixel = torch.arange(pixels, device=device)
+    at = ((pixel + 0.5) * nodes / pixels - 0.5).clamp(0.0, nodes - 1.0)
     left = at.floor().long().clamp(0, max(nodes - 2, 0))
-    got = torch.zeros(pixels, nodes)
-    got[torch.arange(pixels), left] = 1.0 - (at - left)
+    got = torch.zeros(pixels, nodes, device=device)
+    got[pixel, left] = 1.0 - (at - left)
     if nodes > 1:
-        got[torch.arange(pixels), left + 1] = at - left
-    return got.to(device)
+        got[pixel, left + 1] = at - left
+    return got

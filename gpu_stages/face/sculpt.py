@@ -5,6 +5,7 @@ shape, in units of half a frame, and returns the distance to its surface, negati
 it runs once per look, when the stage loads.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -70,7 +71,7 @@ def ring(x: Tensor, y: Tensor, z: Tensor, at: Vec, radius: Vec, thick: float) ->
 
 def turned(x: Tensor, y: Tensor, angle: float) -> tuple[Tensor, Tensor]:
     """Coordinates in a system that is turned by `angle` against the clock."""
-    c, s = float(torch.cos(torch.tensor(angle))), float(torch.sin(torch.tensor(angle)))
+    c, s = math.cos(angle), math.sin(angle)
     return x * c + y * s, y * c - x * s
 
 

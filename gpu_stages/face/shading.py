@@ -104,8 +104,13 @@ def shade_of(scene: Field, r: Relief, canvas: Canvas, device: torch.device) -> S
     return Shade(full(open_sky), full(lit))
 
 
-def light(r: Relief, shade: Shade, albedo: Tensor, m: Material) -> Tensor:
-    """Linear light [3, height, width] that comes from the surface with `albedo` [3, h, w]."""
+def light(
+    r: Relief, shade: Shade, albedo: Tensor, m: Material, outline: Tensor | None = None
+) -> Tensor:
+    """Linear light [3, height, width] that comes from the surface with `albedo` [3, h, w].
+
+    `outline` [h, w] keeps the light from behind to where it is 1.
+    """
 
     def facing(v: Vec) -> Tensor:
         x, y, z = unit(v)
@@ -117,6 +122,8 @@ def light(r: Relief, shade: Shade, albedo: Tensor, m: Material) -> Tensor:
         0.0
     ) * 0.55
     rim = rim * grazing * m.rim * shade.open_sky**2
+    if outline is not None:
+        rim = rim * outline
     sky = 0.5 + 0.5 * r.ny
     hx, hy, hz = unit((_KEY[0], _KEY[1], _KEY[2] + 1.0))
     half_way = (r.nx * hx + r.ny * hy + r.nz * hz).clamp(0.0, 1.0)

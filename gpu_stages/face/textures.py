@@ -141,9 +141,9 @@ def back_sheet(baked: Baked, look: Look, frame: Frame) -> Sheet:
     pixel = 1.0 / frame.scale
     fine = resample(planes[[0, 3]], BACK_CANVAS, wide, pixel)
     rough = resample(planes[[1, 2, 3]], BACK_CANVAS, half, 2.0 * pixel)
-    behind = _background(look, wide, frame)
+    behind = _background(look, wide, frame, baked.back.device)
     luma = fine[0] + behind[0] * (1.0 - fine[1].clamp(0.0, 1.0))
-    behind = _background(look, half, frame)
+    behind = _background(look, half, frame, baked.back.device)
     chroma = rough[:2] + behind[1:] * (1.0 - rough[2].clamp(0.0, 1.0))
     none = luma.new_empty(0, dtype=torch.uint8)
     return Sheet(_bytes(luma), _bytes(chroma[0]), _bytes(chroma[1]), none, none, none, wide, half)
@@ -160,19 +160,18 @@ def _target(canvas: Canvas, density: float) -> Canvas:
     )
 
 
-def _background(look: Look, canvas: Canvas, frame: Frame) -> Tensor:
+def _background(look: Look, canvas: Canvas, frame: Frame, device: torch.device) -> Tensor:
     """A lit wall: brightest behind the head's left, falling off to the corners. [3, h, w] YUV."""
     coarse = Canvas(
         canvas.left, canvas.top, canvas.width_px // 8, canvas.height_px // 8, canvas.density / 8
     )
-    device = torch.device("cpu")
     x, y = coarse.axes(device)
     reach = max(frame.width_px, frame.height_px) / frame.scale / (2.0 * VIEW_HALF)
     away = torch.sqrt(((x + 0.22) / reach) ** 2 + ((y - 0.22) / reach) ** 2) / 1.25
     away = away.clamp(0.0, 1.0)
     fall = away * away * (3.0 - 2.0 * away)
-    light = torch.tensor(linear(look.background_light))[:, None, None]
-    dark = torch.tensor(linear(look.background_dark))[:, None, None]
+    light = torch.tensor(linear(look.background_light), device=device)[:, None, None]
+    dark = torch.tensor(linear(look.background_dark), device=device)[:, None, None]
     corner = torch.sqrt((x / reach) ** 2 + (y / reach) ** 2) / 1.22
     vignette = 1.0 - 0.30 * corner.clamp(0.0, 1.0) ** 4
     rgb = to_srgb((light + (dark - light) * fall) * vignette)
@@ -180,7 +179,11 @@ def _background(look: Look, canvas: Canvas, frame: Frame) -> Tensor:
     fine = torch.nn.functional.interpolate(
         planes[None], (canvas.height_px, canvas.width_px), mode="bilinear", align_corners=False
     )[0]
-    noise = torch.rand(
-        canvas.height_px, canvas.width_px, generator=torch.Generator().manual_seed(1)
+    # A fixed grain of less than one step keeps the gradient from showing bands.
+    grain = torch.rand(
+        canvas.height_px,
+        canvas.width_px,
+        generator=torch.Generator("cpu").manual_seed(1),
+        device="cpu",
     )
-    return fine + (noise - 0.5)
+    return fine + (grain.to(device) - 0.5)

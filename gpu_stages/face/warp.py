@@ -30,12 +30,13 @@ class Spread:
 
     def __init__(self, nodes: Nodes, by: int, device: torch.device) -> None:
         self.width, self.height = nodes.width // by, nodes.height // by
-        at = (torch.arange(self.width) + 0.5) * by / nodes.step + 0.5
+        column = torch.arange(self.width, device=device)
+        at = (column + 0.5) * by / nodes.step + 0.5
         left = at.floor().long()
-        across = torch.zeros(nodes.count_w + 2, self.width)
-        across[left, torch.arange(self.width)] = 1.0 - (at - left)
-        across[left + 1, torch.arange(self.width)] = at - left
-        self._across = (across / by).to(device)
+        across = torch.zeros(nodes.count_w + 2, self.width, device=device)
+        across[left, column] = 1.0 - (at - left)
+        across[left + 1, column] = at - left
+        self._across = across / by
         n, rows = nodes.count_h, nodes.step // by
         self._mid = torch.empty(2, n + 2, self.width, device=device)
         flow = torch.empty(2, n, rows, self.width, device=device)
