@@ -108,6 +108,7 @@ class LiveEgress:
         self._refused: Counter[TickRefusal] = Counter()
         self._sent = 0
         self._muted = 0
+        self._cut = False
         self._frozen = False
         self._closed = False
         self._advancing = False
@@ -259,12 +260,15 @@ class LiveEgress:
     def _send(self, tick: MediaTick, now_us: int) -> None:
         half = self._half
         muted = tick.utterance < self._utterance
+        # The stages fade a cut turn out at the start of the next one, which is where it ends unless
+        # it was cut here: then silence came between, and the rest of it would be heard as a click.
+        silent = muted or (self._cut and tick.sample_start < 0)
         first = half == 0
         timing = self._pacer.sent(tick.frame_index, half, now_us)
         unit = MediaUnit(
             frame_index=tick.frame_index,
             half=half,
-            opus=silent_opus() if muted else tick.opus[half],
+            opus=silent_opus() if silent else tick.opus[half],
             video=tick.video if first else b"",
             keyframe=first and tick.keyframe,
             media_us=timing.media_us,
@@ -273,6 +277,7 @@ class LiveEgress:
         )
         self._half = (half + 1) % OPUS_PACKETS_PER_TICK
         if self._half == 0:
+            self._cut = muted
             self._queue.popleft()
         self._remember(unit)
         for subscriber in tuple(self._subscribers):

@@ -197,6 +197,25 @@ def test_an_interrupt_silences_queued_ticks_within_one_packet_and_keeps_the_pict
     assert bench.egress.position.segment_id == 10
 
 
+@pytest.mark.parametrize("cut_here", [True, False])
+def test_the_end_of_a_cut_turn_is_not_heard_after_silence(bench: Bench, cut_here: bool) -> None:
+    """The first tick of the next turn holds it; whether ticks of the old one were queued."""
+    viewer = Taken()
+    bench.egress.subscribe(viewer)
+    for frame in range(4):
+        bench.egress.push(tick(frame))
+    bench.run(2 * TICK_US if cut_here else 8 * TICK_US)
+    bench.egress.interrupt(1)
+    for frame in (4, 5):
+        bench.egress.push(tick(frame, utterance=1, segment_id=0, sample_start=-1))
+    bench.run(20 * TICK_US)
+    of_frame = {unit.frame_index: unit.opus for unit in viewer.units if unit.half == 0}
+    assert (of_frame[3] == silent_opus()) is cut_here
+    assert of_frame[4] == (silent_opus() if cut_here else b"a4")
+    assert of_frame[5] == b"a5"
+    assert not [sent for sent in bench.sent[4:] if sent.flags & TickFlag.MUTED]
+
+
 def test_muted_ticks_do_not_count_as_heard(bench: Bench) -> None:
     for frame in range(4):
         bench.egress.push(tick(frame))
