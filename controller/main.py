@@ -17,41 +17,24 @@ import uvicorn
 
 from controller.clock import SystemClock
 from controller.http import create_app
-from controller.logs import configure_logs
 from controller.media import PacedMedia
 from controller.settings import WorkerSettings
 from controller.shell import Worker, WorkerOptions, WorkerWorld
 from gpu_stages.config import BadStagesConfig, load_stages_config
 from gpu_stages.runtime import PipelineRuntime, StageFailedToStart
+from hosting.connections import check_meta, ensure_topics, make_transport, open_store
+from hosting.logs import configure_logs
+from hosting.start import QuietServer, StartFailed, listen
 from ownership.custody import watermark
 from ownership.kv import Database, StoreError
-from ownership.meta import ensure_meta
-from ownership.model import MetaMismatch
-from ownership.open import open_database
 from rtc_output.whep import WhepServer, WhepSettings
-from schemas.store_values import Meta
 from schemas.topics import TEXT_TOPIC
-from stream.aiokafka_transport import AiokafkaTransport
-from stream.settings import BadKafkaSettings, KafkaSettings
-from stream.topics import default_topics
-from stream.transport import BrokerAway, TopicRefused, Transport
+from stream.transport import BrokerAway, Transport
 
 BACKLOG = 256
 HTTP_STOP_S = 2
 
 _log = structlog.get_logger(__name__)
-
-
-class StartFailed(Exception):
-    """The worker cannot start; the message says what to change."""
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to us: uvicorn would raise them again once it is done."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +64,10 @@ async def serve(
 
     Raises StartFailed; and, as a group, whatever made it impossible to go on.
     """
-    with _listen(settings.host, settings.port) as listener:
+    with listen(settings.host, settings.port, BACKLOG) as listener:
         port = int(listener.getsockname()[1])
         async with _open(settings, port) as parts:
-            server = _Server(
+            server = QuietServer(
                 uvicorn.Config(
                     create_app(parts.worker, parts.runtime, parts.whep),
                     lifespan="off",
@@ -107,7 +90,7 @@ async def serve(
 
 async def _serve(
     parts: _Parts,
-    server: _Server,
+    server: QuietServer,
     listener: socket.socket,
     on_ready: Callable[[int, Worker], None] | None,
     port: int,
@@ -125,30 +108,6 @@ async def _serve(
         await asyncio.wait({running})
         await parts.whep.close()
         server.should_exit = True
-
-
-@contextlib.contextmanager
-def _listen(host: str, port: int) -> Generator[socket.socket]:
-    """Bound before anything else is opened, so that a taken port is said at once."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # With the protocol named: asyncio switches Nagle's algorithm off only for sockets that say
-        # TCP, and with it on an answer of two writes waits for the delayed acknowledgement.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
-            listener.listen(BACKLOG)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as error:
-        raise StartFailed(
-            f"cannot listen on {host}:{port}: {error.strerror or error}. "
-            "Choose another --port, or end what uses it."
-        ) from error
-    with listener:
-        yield listener
 
 
 @contextlib.contextmanager
@@ -186,12 +145,12 @@ async def _open(settings: WorkerSettings, port: int) -> AsyncGenerator[_Parts]:
     rng = random.Random(secrets.randbits(128))
     clock = SystemClock()
     async with contextlib.AsyncExitStack() as stack:
-        transport = _transport(settings)
+        transport = make_transport(settings.kafka, "dhsched-worker")
         stack.push_async_callback(transport.close)
-        partitions = await _ensure_topics(transport, settings)
-        db = await _open_store(settings, rng)
+        partitions = await ensure_topics(transport, settings.kafka)
+        db = await open_store(settings.store, rng)
         stack.push_async_callback(db.close)
-        await _check_meta(db, partitions, settings)
+        await check_meta(db, settings.store, partitions)
         await _check_logs(db, transport, partitions, settings)
         whep = WhepServer(
             WhepSettings(
@@ -230,43 +189,6 @@ def _runtime(settings: WorkerSettings) -> PipelineRuntime:
         _log.info("stage", stage=stage, state=str(state), seconds=round(seconds, 1))
 
     return PipelineRuntime(config, device=settings.device, progress=progress)
-
-
-def _transport(settings: WorkerSettings) -> Transport:
-    try:
-        return AiokafkaTransport(KafkaSettings(settings.kafka, client_id="dhsched-worker"))
-    except BadKafkaSettings as error:
-        raise StartFailed(f"kafka: {error}") from error
-
-
-async def _ensure_topics(transport: Transport, settings: WorkerSettings) -> int:
-    try:
-        await transport.ensure_topics(default_topics())
-        return await transport.partition_count(TEXT_TOPIC)
-    except BrokerAway as error:
-        raise StartFailed(f"no Kafka broker answers at {settings.kafka} ({error})") from error
-    except TopicRefused as error:
-        raise StartFailed(f"the broker at {settings.kafka} refused a topic: {error}") from error
-
-
-async def _open_store(settings: WorkerSettings, rng: random.Random) -> Database:
-    try:
-        return await open_database(settings.store, random.Random(rng.getrandbits(64)))
-    except StoreError as error:
-        raise StartFailed(f"store: {error}") from error
-
-
-async def _check_meta(db: Database, partitions: int, settings: WorkerSettings) -> None:
-    try:
-        outcome = await ensure_meta(db, Meta(partitions))
-    except StoreError as error:
-        raise StartFailed(f"the store at {settings.store} does not answer: {error}") from error
-    if isinstance(outcome, MetaMismatch):
-        raise StartFailed(
-            f"the store at {settings.store} was made for a {TEXT_TOPIC} of "
-            f"{outcome.partition_count} partitions, and the broker's has {partitions}. Lives would "
-            "lose their text: use the topic the store was made for, or another store."
-        )
 
 
 async def _check_logs(

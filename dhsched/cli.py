@@ -101,11 +101,12 @@ def dispatch(
         TOML file with settings; flags and DHSCHED_* environment go before it.
     """
     from dispatch.main import run_dispatch
-    from dispatch.settings import BadSettings, load_settings
+    from dispatch.settings import DispatchSettings
+    from hosting.settings import BadSettings
 
     flags = {"kafka": kafka or None, "store": store or None, "host": host, "port": port}
     try:
-        settings = load_settings(_given(flags), config)
+        settings = DispatchSettings.load(_given(flags), config)
     except BadSettings as error:
         fail(CommandFailed(str(error), USAGE_STATUS), json)
     _serve(run_dispatch(settings), json)
@@ -145,7 +146,8 @@ def worker(
         TOML file with settings; flags and DHSCHED_* environment go before it.
     """
     from controller.main import run_worker
-    from controller.settings import BadSettings, load_settings
+    from controller.settings import WorkerSettings
+    from hosting.settings import BadSettings
 
     flags = {
         "kafka": kafka or None,
@@ -158,7 +160,7 @@ def worker(
         "port": port,
     }
     try:
-        settings = load_settings(_given(flags), config)
+        settings = WorkerSettings.load(_given(flags), config)
     except BadSettings as error:
         fail(CommandFailed(str(error), USAGE_STATUS), json)
     _serve(run_worker(settings), json)

@@ -5,7 +5,6 @@ import contextlib
 import random
 import secrets
 import signal
-import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 
 import httpx
@@ -15,40 +14,19 @@ import uvicorn
 from dispatch.app import create_app
 from dispatch.clock import SystemClock
 from dispatch.events_feed import EndReason
-from dispatch.logs import configure_logs
 from dispatch.metrics import Metrics
 from dispatch.readiness import ReadinessProbe
 from dispatch.replica import Replica
 from dispatch.service import DispatchService
 from dispatch.settings import DispatchSettings
 from dispatch.whep_proxy import WhepProxy
-from ownership.kv import Database, StoreError
-from ownership.meta import ensure_meta
-from ownership.model import MetaMismatch
-from ownership.open import open_database
-from schemas.store_values import Meta
-from schemas.topics import TEXT_TOPIC
-from stream.aiokafka_transport import AiokafkaTransport
-from stream.settings import BadKafkaSettings, KafkaSettings
-from stream.topics import default_topics
-from stream.transport import BrokerAway, TopicRefused, Transport
+from hosting.connections import check_meta, ensure_topics, make_transport, open_store
+from hosting.logs import configure_logs
+from hosting.start import QuietServer, StartFailed, listen
 
 BACKLOG = 1_024
-FAILED_STATUS = 1
 
 _log = structlog.get_logger(__name__)
-
-
-class StartFailed(Exception):
-    """The replica cannot start; the message says what to change."""
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to us: uvicorn would raise them again once it is done."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
 
 
 async def run_dispatch(settings: DispatchSettings) -> None:
@@ -68,7 +46,7 @@ async def serve(
     Raises StartFailed; and whatever made it impossible to go on.
     """
     stop = asyncio.Event()
-    with _listen(settings.host, settings.port) as listener, _signals(stop):
+    with listen(settings.host, settings.port, BACKLOG) as listener, _signals(stop):
         async with _replica(settings) as replica:
             server = _server(replica)
             port = int(listener.getsockname()[1])
@@ -90,9 +68,9 @@ async def serve(
                 stopped.cancel()
 
 
-def _server(replica: Replica) -> _Server:
+def _server(replica: Replica) -> QuietServer:
     settings = replica.settings
-    return _Server(
+    return QuietServer(
         uvicorn.Config(
             create_app(replica),
             lifespan="off",
@@ -107,27 +85,6 @@ def _server(replica: Replica) -> _Server:
             backlog=BACKLOG,
         )
     )
-
-
-@contextlib.contextmanager
-def _listen(host: str, port: int) -> Generator[socket.socket]:
-    """Bound before anything else is opened, so that a taken port is said at once."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named: asyncio switches Nagle's algorithm off only for sockets that say TCP,
-    # and with it on, an answer of two writes waits 40 ms for the client's delayed acknowledgement.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise StartFailed(
-            f"cannot listen on {host}:{port}: {error.strerror or error}. "
-            "Choose another --port, or end what uses it."
-        ) from error
-    with listener:
-        yield listener
 
 
 @contextlib.contextmanager
@@ -151,12 +108,12 @@ def _signals(stop: asyncio.Event) -> Generator[None]:
 async def _replica(settings: DispatchSettings) -> AsyncGenerator[Replica]:
     rng = random.Random(secrets.randbits(128))
     async with contextlib.AsyncExitStack() as stack:
-        transport = _transport(settings)
+        transport = make_transport(settings.kafka, "dhsched-dispatch")
         stack.push_async_callback(transport.close)
-        partition_count = await _ensure_topics(transport, settings)
-        db = await _open_store(settings, rng)
+        partition_count = await ensure_topics(transport, settings.kafka, settings.text_partitions)
+        db = await open_store(settings.store, rng)
         stack.push_async_callback(db.close)
-        await _check_meta(db, partition_count, settings)
+        await check_meta(db, settings.store, partition_count)
         limits = settings.checked_limits()
         clock = SystemClock()
         service = DispatchService(db, transport, clock, rng, limits, partition_count)
@@ -175,41 +132,3 @@ async def _replica(settings: DispatchSettings) -> AsyncGenerator[Replica]:
         probe = ReadinessProbe(service)
         stack.push_async_callback(probe.close)
         yield Replica(service, settings, metrics, whep, probe)
-
-
-def _transport(settings: DispatchSettings) -> Transport:
-    try:
-        return AiokafkaTransport(KafkaSettings(settings.kafka, client_id="dhsched-dispatch"))
-    except BadKafkaSettings as error:
-        raise StartFailed(f"kafka: {error}") from error
-
-
-async def _ensure_topics(transport: Transport, settings: DispatchSettings) -> int:
-    try:
-        await transport.ensure_topics(default_topics(text_partitions=settings.text_partitions))
-        return await transport.partition_count(TEXT_TOPIC)
-    except BrokerAway as error:
-        raise StartFailed(f"no Kafka broker answers at {settings.kafka} ({error})") from error
-    except TopicRefused as error:
-        raise StartFailed(f"the broker at {settings.kafka} refused a topic: {error}") from error
-
-
-async def _open_store(settings: DispatchSettings, rng: random.Random) -> Database:
-    try:
-        return await open_database(settings.store, random.Random(rng.getrandbits(64)))
-    except StoreError as error:
-        raise StartFailed(f"store: {error}") from error
-
-
-async def _check_meta(db: Database, partition_count: int, settings: DispatchSettings) -> None:
-    try:
-        outcome = await ensure_meta(db, Meta(partition_count))
-    except StoreError as error:
-        raise StartFailed(f"the store at {settings.store} does not answer: {error}") from error
-    if isinstance(outcome, MetaMismatch):
-        raise StartFailed(
-            f"the store at {settings.store} was made for a {TEXT_TOPIC} of "
-            f"{outcome.partition_count} partitions (store schema {outcome.schema_version}), and "
-            f"the broker's has {partition_count}. Lives would lose their text: use the topic the "
-            "store was made for, or another store."
-        )

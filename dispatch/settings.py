@@ -1,40 +1,19 @@
-"""What an operator sets: flags over `DHSCHED_*` environment variables over a TOML file.
+"""What an operator sets of a Dispatch replica; `hosting.settings` says from where."""
 
-A TOML file may serve every command: keys that all share stand at its top, those of this command in
-a table `[dispatch]`; tables of other commands are left alone. An unknown key is refused, because a
-misspelt limit that is silently ignored is found in production.
-"""
-
-import difflib
-import tomllib
-from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
-from pydantic import Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import Field
 
 from dispatch.limits import BadLimits, Limits
+from hosting.settings import BadSettings, RoleSettings, meant
 from schemas.options import BadOptions, LiveOptions
 
-ENV_PREFIX = "DHSCHED_"
-TABLE = "dispatch"
 
-
-class BadSettings(ValueError):
-    """An operator's mistake; the message says what to change."""
-
-
-class DispatchSettings(BaseSettings):
+class DispatchSettings(RoleSettings):
     """Settings of one replica. Replicas of one service share `kafka` and `store`."""
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True)
+    table: ClassVar[str] = "dispatch"
 
     kafka: str = Field("127.0.0.1:9092", min_length=1, description="Bootstrap servers, host:port")
     store: str = Field("lmdb:///var/lib/dhsched/store", min_length=1, description="Store URL")
@@ -61,12 +40,16 @@ class DispatchSettings(BaseSettings):
         default_factory=dict, description="Names as in dispatch/limits.py"
     )
 
+    def check(self) -> None:
+        """Raises BadSettings."""
+        self.checked_limits()
+
     def checked_limits(self) -> Limits:
         """The limits with this file's changes. Raises BadSettings."""
         known = {field.name for field in fields(Limits)}
         for name in self.limits:
             if name not in known:
-                raise BadSettings(f"limits.{name} is not a limit{_meant(name, known)}")
+                raise BadSettings(f"limits.{name} is not a limit{meant(name, known)}")
         try:
             return Limits(**self.limits).check()
         except BadLimits as error:
@@ -81,69 +64,3 @@ class DispatchSettings(BaseSettings):
             if name not in known:
                 raise BadOptions(option, f"there is no {name!r}; there are {', '.join(known)}")
         return options
-
-    _file: ClassVar[Mapping[str, Any]] = {}
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings, env_settings, InitSettingsSource(settings_cls, dict(cls._file)))
-
-
-def load_settings(
-    flags: Mapping[str, object] | None = None, config: Path | None = None
-) -> DispatchSettings:
-    """Flags that are None were not given. Raises BadSettings."""
-    from_file = _read(config) if config is not None else {}
-
-    class WithFile(DispatchSettings):
-        _file: ClassVar[Mapping[str, Any]] = from_file
-
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
-    try:
-        merged = WithFile(**cast("dict[str, Any]", given))
-    except ValidationError as error:
-        raise BadSettings("; ".join(_say(one) for one in error.errors())) from error
-    merged.checked_limits()
-    return merged
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadSettings(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadSettings(f"{path} is not valid TOML: {error}") from error
-    own = document.pop(TABLE, {})
-    if not isinstance(own, dict):
-        raise BadSettings(f"{path}: [{TABLE}] must be a table")
-    known = set(DispatchSettings.model_fields)
-    shared = {
-        name: value
-        for name, value in document.items()
-        if name in known or not isinstance(value, dict)
-    }
-    merged = {**shared, **cast("dict[str, Any]", own)}
-    for name in merged:
-        if name not in known:
-            raise BadSettings(f"{path}: {name} is not a setting{_meant(name, known)}")
-    return merged
-
-
-def _meant(name: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"; did you mean {close[0]}?"
-    return f"; the settings are {', '.join(sorted(known))}"
-
-
-def _say(error: Any) -> str:
-    place = ".".join(str(part) for part in error["loc"])
-    return f"{place}: {error['msg']}"

@@ -14,6 +14,7 @@ PACKAGES = (
     "ownership",
     "gpu_stages",
     "rtc_output",
+    "hosting",
     "dispatch",
     "controller",
     "dhsched",

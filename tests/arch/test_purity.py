@@ -12,6 +12,7 @@ PACKAGES = (
     "ownership",
     "gpu_stages",
     "rtc_output",
+    "hosting",
     "dispatch",
     "controller",
     "dhsched",

@@ -15,8 +15,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from dispatch.main import StartFailed, serve
+from dispatch.main import serve
 from dispatch.settings import DispatchSettings
+from hosting.start import StartFailed
 from ownership.kv import Database
 from ownership.lives import close_live, list_lives
 from ownership.meta import ensure_meta

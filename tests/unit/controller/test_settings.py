@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from controller.limits import BadLimits, Limits
-from controller.main import StartFailed, serve
+from controller.main import serve
 from controller.segmenter import SegmenterLimits
 from controller.session_core import SessionLimits
-from controller.settings import BadSettings, load_settings
+from controller.settings import WorkerSettings
+from hosting.settings import BadSettings
+from hosting.start import StartFailed
 
 
 def test_flags_go_before_the_environment_before_the_file(
@@ -21,7 +23,7 @@ def test_flags_go_before_the_environment_before_the_file(
     )
     monkeypatch.setenv("DHSCHED_KAFKA", "environment:1")
     monkeypatch.setenv("DHSCHED_NODE", "environment")
-    settings = load_settings({"node": "flag", "port": None}, file)
+    settings = WorkerSettings.load({"node": "flag", "port": None}, file)
     assert (settings.kafka, settings.store) == ("environment:1", "lmdb:///file")
     assert (settings.node, settings.capacity, settings.port) == ("flag", 3, 0)
 
@@ -45,20 +47,20 @@ def test_mistakes_are_named(tmp_path: Path, toml: str, message: str) -> None:
     file = tmp_path / "dhsched.toml"
     file.write_text(toml)
     with pytest.raises(BadSettings, match=message):
-        load_settings({}, file)
+        WorkerSettings.load({}, file)
 
 
 def test_a_limit_of_a_part_is_changed(tmp_path: Path) -> None:
     file = tmp_path / "dhsched.toml"
     file.write_text("[worker.limits]\nbeat_ms = 500\n'session.queue.records_max' = 99\n")
-    limits = load_settings({}, file).checked_limits()
+    limits = WorkerSettings.load({}, file).checked_limits()
     assert limits.beat_ms == 500
     assert limits.queue.records_max == 99
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match="cannot read"):
-        load_settings({}, tmp_path / "none.toml")
+        WorkerSettings.load({}, tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize(
@@ -87,14 +89,14 @@ async def test_a_taken_port_is_said_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartFailed, match="cannot listen"):
-            await serve(load_settings({"port": port}))
+            await serve(WorkerSettings.load({"port": port}))
 
 
 async def test_a_stages_file_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     file = tmp_path / "stages.toml"
     file.write_text("[speech]\ncolour = 1\n")
     with pytest.raises(StartFailed, match="colour"):
-        await serve(load_settings({"stages": file}))
+        await serve(WorkerSettings.load({"stages": file}))
 
 
 async def test_a_broker_that_does_not_answer_is_said() -> None:
@@ -103,4 +105,4 @@ async def test_a_broker_that_does_not_answer_is_said() -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     with pytest.raises(StartFailed, match="no Kafka broker answers"):
-        await serve(load_settings({"kafka": f"127.0.0.1:{port}"}))
+        await serve(WorkerSettings.load({"kafka": f"127.0.0.1:{port}"}))

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from dispatch.limits import Limits
-from dispatch.logs import configure_logs
+from hosting.logs import configure_logs
 from ownership.memory import Faults, MemoryDatabase
 from ownership.model import Generation
 from ownership.retry import Retry

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatch.settings import BadSettings, load_settings
+from dispatch.settings import DispatchSettings
+from hosting.settings import BadSettings
 
 
 @pytest.fixture(autouse=True)
@@ -21,17 +22,17 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_flags_over_environment_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, 'kafka = "file:1"\nport = 1\n[dispatch]\nhost = "file"\nport = 2\n')
-    found = load_settings({}, path)
+    found = DispatchSettings.load({}, path)
     assert (found.kafka, found.host, found.port) == ("file:1", "file", 2)
     monkeypatch.setenv("DHSCHED_PORT", "3")
     monkeypatch.setenv("DHSCHED_HOST", "environment")
-    found = load_settings({"port": 4, "host": None}, path)
+    found = DispatchSettings.load({"port": 4, "host": None}, path)
     assert (found.kafka, found.host, found.port) == ("file:1", "environment", 4)
 
 
 def test_tables_of_other_commands_are_left_alone(tmp_path: Path) -> None:
     path = write(tmp_path, '[worker]\nnode = "x"\n[dispatch.limits]\nlease_ms = 9000\n')
-    assert load_settings({}, path).checked_limits().lease_ms == 9_000
+    assert DispatchSettings.load({}, path).checked_limits().lease_ms == 9_000
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_tables_of_other_commands_are_left_alone(tmp_path: Path) -> None:
     [
         ('kafak = "x"\n', "did you mean kafka"),
         ("[dispatch]\nprot = 1\n", "did you mean port"),
-        ("zzz = 1\n", "the settings are body_bytes_max"),
+        ("zzz = 1\n", "there are body_bytes_max"),
         ("dispatch = 5\n", "must be a table"),
         ("[dispatch]\nport = 70000\n", "port"),
         ("[dispatch.limits]\nlease = 1\n", "did you mean lease_ms"),
@@ -50,14 +51,14 @@ def test_tables_of_other_commands_are_left_alone(tmp_path: Path) -> None:
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(BadSettings, match=said):
-        load_settings({}, write(tmp_path, text))
+        DispatchSettings.load({}, write(tmp_path, text))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match="cannot read"):
-        load_settings({}, tmp_path / "none.toml")
+        DispatchSettings.load({}, tmp_path / "none.toml")
 
 
 def test_an_unknown_flag_is_refused() -> None:
     with pytest.raises(BadSettings, match="prot"):
-        load_settings({"prot": 5})
+        DispatchSettings.load({"prot": 5})

@@ -43,5 +43,6 @@ def configure_logs(style: Literal["console", "json"], level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # One line per request is the metrics' business, and httpx would log every hand-over.
     for noisy in ("httpx", "httpcore", "uvicorn.access", "aioice", "aiortc"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
