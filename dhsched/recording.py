@@ -41,7 +41,7 @@ async def record(
         if live.get("state") != "closed":
             raise CommandFailed(f"live {live_id} is {live.get('state')} though its stream ended")
         try:
-            duration_s = remux_to_mp4(part, out)
+            duration_s = await asyncio.to_thread(remux_to_mp4, part, out)
         except RecordingFailed as error:
             raise CommandFailed(str(error)) from error
     output.result(
@@ -74,13 +74,16 @@ async def _watch(client: DispatchClient, live_id: str, last_offset: int, output:
         *columns, TimeElapsedColumn(), console=output.errors, disable=output.as_json
     ) as progress:
         task = progress.add_task("speaking", total=last_offset + 1)
-        buffer = b""
-        async for piece in client.stream(f"/v1/lives/{live_id}/events"):
-            buffer += piece
-            *lines, buffer = buffer.split(b"\n")
-            for line in lines:
-                if line.startswith(b"data:"):
-                    _advance(json.loads(line[5:]), progress, task)
+        try:
+            buffer = b""
+            async for piece in client.stream(f"/v1/lives/{live_id}/events"):
+                *lines, buffer = (buffer + piece).split(b"\n")
+                for line in lines:
+                    if line.startswith(b"data:"):
+                        _advance(json.loads(line[5:]), progress, task)
+        finally:
+            # Whoever ends the watching has seen the stream's end.
+            progress.update(task, completed=last_offset + 1)
 
 
 def _advance(event: dict[str, Any], progress: Progress, task: Any) -> None:
