@@ -160,7 +160,7 @@ def mouth_forms(
     ]
     shine_v = -down - lower * 0.42
     # The tongue lies on the floor of the mouth, its tip rises to the teeth, or comes between them.
-    hill = 0.040 - lips.jaw_drop
+    hill = min(0.040 - lips.jaw_drop, -0.030)
     hill += (-0.021 - hill) * lips.tongue_up
     hill += (-0.004 - hill) * lips.tongue_out
     tongue = form(hill, -1.0, -0.060 - 0.05 * lips.tongue_up + 0.075 * lips.tongue_out)
