@@ -179,7 +179,7 @@ _COMMIT_CALL = ownership.generations._CommitBody.__call__
 
 
 def _retry_without_id(self: Any, tr: Transaction) -> Any:
-    """Run again after an unknown outcome, it goes from whatever owner it finds, its own included."""
+    """Run again after an unknown outcome, it goes from whatever owner it finds, also itself."""
     request = self._request
     last = read_generation(tr.get(keys.gen(request.live_id)))
     if last is None or last.commit_id != request.commit_id:

@@ -11,8 +11,14 @@ preemptions are run, each from the beginning, and judged by the checkers of the 
 """
 
 import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +47,7 @@ from schemas.store_values import WorkerState, WorkerValue
 from schemas.text_record import RecordKind, TextRecord
 from tests.sim import history as h
 from tests.sim import shortcuts, spies
-from tests.sim.ablations import PROTOCOLS, in_force
+from tests.sim.ablations import GENERATION, PROTOCOLS, WEAK, in_force
 from tests.sim.checkers import check
 from tests.sim.loop import SimProcess, VirtualLoop
 from tests.sim.recorder import Recorder
@@ -54,6 +60,7 @@ PREEMPTIONS_MAX = 3
 STEPS_MAX = 400
 _BETWEEN_S = 0.02
 _EVER_S = 1e6
+_COLLECT_EVERY = 400
 
 
 @dataclass(slots=True)
@@ -271,7 +278,7 @@ class SmallWorld:
 
 @dataclass(slots=True)
 class Explored:
-    """`bad` are schedules with a violation; `first_bad` is the shortest deviation that shows one."""
+    """`bad` are schedules with a violation; `first_bad` is the one with the fewest preemptions."""
 
     schedules: int = 0
     violations: int = 0
@@ -281,22 +288,30 @@ class Explored:
     first_violation: str = ""
 
 
-def explore(
-    protocol: str, preemptions_max: int, *, part: int = 0, parts: int = 1
-) -> Explored:
-    """Every schedule of a protocol; with `parts`, every so many-th subtree of the first step."""
+def explore(protocol: str, preemptions_max: int, *, part: int = 0, parts: int = 1) -> Explored:
+    """Every schedule of a protocol, or every `parts`-th subtree of the first deviation."""
     found = Explored()
+    gc.disable()
     with in_force(PROTOCOLS[protocol]):
-        _explore(preemptions_max, found)
+        _explore(preemptions_max, found, part, parts)
+    gc.enable()
     return found
 
 
-def _explore(budget: int, found: Explored) -> None:
+def _explore(budget: int, found: Explored, part: int, parts: int) -> None:
     """Depth first: each schedule is extended by other choices behind its last one."""
-    waiting: list[tuple[dict[int, int], int, int]] = [({}, 0, budget)]
+    choices = _judge({}, found) if part == 0 else SmallWorld().run({})
+    first = [
+        ({step: other}, step + 1, budget - 1)
+        for step in range(len(choices) if budget else 0)
+        for other in range(1, choices[step] + 1)
+    ]
+    waiting = first[part::parts]
     while waiting:
         plan, begin, left = waiting.pop()
         choices = _judge(plan, found)
+        if found.schedules % _COLLECT_EVERY == 0:
+            gc.collect()
         for step in range(begin, len(choices)):
             for other in range(1, choices[step] + 1 if left else 0):
                 waiting.append(({**plan, step: other}, step + 1, left - 1))
@@ -316,3 +331,41 @@ def _judge(plan: dict[int, int], found: Explored) -> list[int]:
             first = violations[0]
             found.first_violation = f"{first.invariant.value}: {first.detail}"
     return choices
+
+
+def explore_all(*, jobs: int, preemptions_max: int = PREEMPTIONS_MAX) -> dict[str, Any]:
+    """Ours as deep as asked, in `jobs` fresh interpreters; each weak protocol one less deep."""
+    parts = [(GENERATION.name, preemptions_max, part, jobs) for part in range(jobs)]
+    running = [_start(*one) for one in parts]
+    ours = [json.loads(process.communicate()[0]) for process in running]
+    weak = {
+        one.name: json.loads(_start(one.name, min(2, preemptions_max), 0, 1).communicate()[0])
+        for one in WEAK
+    }
+    return {
+        "schedules": sum(one["schedules"] for one in ours),
+        "violations": sum(one["violations"] for one in ours),
+        "preemptions": preemptions_max,
+        "steps_max": max(one["steps_max"] for one in ours),
+        "first_violation": next((one["first_violation"] for one in ours if one["bad"]), ""),
+        "weak": {
+            name: {key: one[key] for key in ("schedules", "violations", "bad", "first_violation")}
+            for name, one in weak.items()
+        },
+    }
+
+
+def _start(protocol: str, preemptions: int, part: int, parts: int) -> "subprocess.Popen[bytes]":
+    words = [protocol, str(preemptions), str(part), str(parts)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.sim.exhaustive", *words],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        cwd=Path(__file__).parents[2],
+    )
+
+
+if __name__ == "__main__":
+    name, depth, part, parts = sys.argv[1:5]
+    result = explore(name, int(depth), part=int(part), parts=int(parts))
+    json.dump({**asdict(result), "first_bad": str(result.first_bad)}, sys.stdout)

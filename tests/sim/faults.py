@@ -127,7 +127,7 @@ class Script:
         self._client(lambda replica: advance(replica, live_id, seed, self.world))
 
     def _there_and_back(self, live_id: str, seed: int) -> None:
-        """To another worker and back, while the first one is stopped, or deaf, and knows of neither.
+        """To another worker and back, while the first one is stopped, or deaf.
 
         Text comes right after, so that the first generation has something to try.
         """
@@ -208,7 +208,7 @@ class Script:
             self.world.start_worker(at)
 
     def _twin(self, at: int, seed: int) -> None:
-        """The node is started again while its earlier process only stands still, and then goes on."""
+        """The node starts again while its earlier process only stands still, and then goes on."""
         world = self.world
         node = world.nodes[at]
         if node is None:
@@ -305,7 +305,7 @@ async def _served(request: Any) -> None:
 async def advance(
     replica: "Replica", live_id: str, seed: int, world: "World", *, to: str | None = None
 ) -> None:
-    """Give the live to another worker without asking the source: what recovery does to the living."""
+    """Give the live to another worker without asking the source, which is alive."""
     db, service = replica.db, replica.service
     view = await get_live(db, live_id)
     if view is None or not view.open or view.generation is None:

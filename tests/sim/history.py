@@ -269,14 +269,14 @@ KINDS: dict[str, type[Entry]] = {kind.__name__: kind for kind in Entry.__subclas
 
 def to_plain(history: History) -> list[dict[str, Any]]:
     """For JSON."""
-    return [{"kind": type(one).__name__, **asdict(one)} for one in history]
+    return [{"entry": type(one).__name__, **asdict(one)} for one in history]
 
 
 def from_plain(plain: list[dict[str, Any]]) -> History:
     """Back from JSON, whose arrays are tuples here."""
     found: History = []
     for one in plain:
-        kind = KINDS[one["kind"]]
+        kind = KINDS[one["entry"]]
         values = {field.name: _frozen(one[field.name]) for field in fields(kind)}
         found.append(kind(**values))
     return found

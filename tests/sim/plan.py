@@ -108,7 +108,7 @@ def _at(rng: Random, low: int = 40, high: int = ACTIVE_MS) -> int:
 
 
 def _load(live_id: str, rng: Random, lives: int) -> list[Action]:
-    """A live is created and gets some bursts of records; some are interrupted, closed, made anew."""
+    """A live is made and gets bursts of records; some are interrupted, closed, made anew."""
     found: list[Action] = [(rng.randrange(5, 40), "create", (live_id,))]
     bursts = rng.randrange(3, 5) if lives == 1 else rng.randrange(2, 3 + (lives < 3))
     for _ in range(bursts):
