@@ -50,7 +50,7 @@ class Script:
     def _client(self, make: Callable[["Replica"], Any]) -> None:
         """A request of a client, served by one of the replicas."""
         replica = self._replica()
-        replica.process.spawn(_served(make(replica)))
+        replica.process.spawn(_served(make, replica))
 
     def _create(self, live_id: str) -> None:
         async def create(replica: "Replica") -> None:
@@ -113,7 +113,7 @@ class Script:
                 await asyncio.sleep(0.12)
                 await replica.service.lives.close(live_id, "flood")
 
-            replica.process.spawn(_served(create(replica, f"x{replica.process.name}")))
+            replica.process.spawn(_served(create, replica, f"x{replica.process.name}"))
 
     # -- moves
 
@@ -248,7 +248,7 @@ class Script:
         worker_id = incarnation.worker_id
         world.crash(node)
         for replica in world.replicas:
-            replica.process.spawn(_served(recover(replica, worker_id)))
+            replica.process.spawn(_served(recover, replica, worker_id))
 
     def _rebalance(self, at: int, seed: int) -> None:
         if GROUP in self.world.broker.groups:
@@ -289,10 +289,10 @@ class Script:
         node.process.call_soon(node.runtime.lose_stage)
 
 
-async def _served(request: Any) -> None:
+async def _served(request: Callable[..., Any], *args: Any) -> None:
     """What a client's request may end with is no failure of the replica; anything else is one."""
     try:
-        await request
+        await request(*args)
     except (StoreAway, CommitUnknown, BrokerAway, SendRefused, SendUnknown):
         return
     except Exception as error:

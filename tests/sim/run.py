@@ -5,17 +5,15 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tests.sim import history as h
-from tests.sim import shortcuts, spies, windows
+from tests.sim import windows
 from tests.sim.checkers import Verdict, check
+from tests.sim.install import install
 from tests.sim.loop import SimulationStuck
 from tests.sim.plan import Plan, make_plan
-from tests.sim.thaw import thaw
 from tests.sim.verdict import Invariant
 from tests.sim.world import World
 
-shortcuts.install()
-spies.install()
-thaw()
+install()
 
 
 @dataclass(slots=True)
