@@ -2,14 +2,13 @@
 
     python -m tests.bench --out build/bench.json [--only NAME ...]
 
-A module `bench_*.py` here offers `rows() -> list[dict]`, or `async stack_rows(stack) -> list[dict]`
-when it measures a running system. A row: name, value, unit, against, against_value, ratio.
+A module `bench_*.py` here offers `rows() -> list[dict]`. A row: name, value, unit, against,
+against_value, ratio, and what else explains the figure. A module that fails does not stop the
+others; what was measured is written, and the exit status is 1.
 """
 
 import argparse
-import asyncio
 import importlib
-import inspect
 import json
 import os
 import platform
@@ -23,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
+WIDTH = 150  # where the table goes to a file
 
 
 def machine() -> dict[str, object]:
@@ -57,28 +57,37 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def measure(only: list[str], console: Console) -> list[dict[str, Any]]:
-    """The rows of every module that was asked for. A module that fails is an error at the end."""
+def names() -> list[str]:
+    """What can be measured."""
+    return sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+
+
+def measure(wanted: list[str], console: Console) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows of these modules, and the names of those that failed."""
     rows: list[dict[str, Any]] = []
-    for path in sorted(HERE.glob("bench_*.py")):
-        name = path.stem.removeprefix("bench_")
-        if only and name not in only:
-            continue
-        module = importlib.import_module(f"tests.bench.{path.stem}")
+    failed: list[str] = []
+    for name in wanted:
         began_s = time.monotonic()
         console.print(f"[bold]{name}[/] ...")
-        made = module.rows()
-        rows += asyncio.run(made) if inspect.isawaitable(made) else made
+        try:
+            rows += importlib.import_module(f"tests.bench.bench_{name}").rows()
+        except Exception:
+            console.print_exception()
+            failed.append(name)
         console.print(f"{name}: {time.monotonic() - began_s:.0f} s")
-    return rows
+    return rows, failed
 
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
     """The figures as a table."""
     table = Table(box=None, header_style="bold")
     for column in ("name", "value", "unit", "against", "against_value", "ratio"):
+        figure = "value" in column or column == "ratio"
         table.add_column(
-            column, justify="right" if "value" in column or column == "ratio" else "left"
+            column,
+            justify="right" if figure else "left",
+            overflow="ellipsis" if column in ("unit", "against") else "fold",
+            no_wrap=figure or column == "name",
         )
     for row in rows:
         table.add_row(
@@ -100,15 +109,18 @@ def main() -> int:
     """Exit status 0 when everything asked for was measured."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
-    parser.add_argument("--only", nargs="*", default=[], help="names of bench modules")
+    parser.add_argument("--only", nargs="+", choices=names(), default=names(), metavar="NAME")
     asked = parser.parse_args()
     console = Console(stderr=True)
-    rows = measure(asked.only, console)
+    rows, failed = measure(asked.only, console)
     document = {"schema": 1, "commit": commit(), "seed": 0, "machine": machine(), "rows": rows}
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(document, indent=1) + "\n")
-    show(rows, Console())
-    return 0 if rows else 1
+    out = Console()
+    show(rows, out if out.is_terminal else Console(width=WIDTH))
+    if failed:
+        console.print(f"[red]failed: {', '.join(failed)}[/]")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
