@@ -67,13 +67,17 @@ async def live(service: FakeService) -> FakeLive:
     return service.create("guide-7", {"look": "clay"})
 
 
+@pytest.fixture
+def synthetic_url(service: FakeService, live: FakeLive) -> str:
+    """The page of an open, silent live of the imitated service."""
+    return f"{service.base_url}/watch/{live.live_id}"
+
+
 @pytest.fixture(params=["synthetic", "system"])
 def viewer_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The page of an open, silent live: of the imitated service, and of the whole system."""
     if request.param == "synthetic":
-        service: FakeService = request.getfixturevalue("service")
-        live: FakeLive = request.getfixturevalue("live")
-        yield f"{service.base_url}/watch/{live.live_id}"
+        yield request.getfixturevalue("synthetic_url")
         return
     system: System = request.getfixturevalue("system")
     with httpx.Client(base_url=system.machine.dispatch_url, timeout=20) as http:

@@ -31,9 +31,9 @@ async def test_a_live_is_created_from_the_form_and_opened(page: Page, service: F
 
 
 async def test_a_move_is_followed_without_a_gap_in_the_picture(
-    page: Page, service: FakeService, live: FakeLive, viewer_url: str
+    page: Page, service: FakeService, live: FakeLive, synthetic_url: str
 ) -> None:
-    await watch(page, viewer_url)
+    await watch(page, synthetic_url)
     await expect(page.locator("#factGeneration")).to_contain_text("epoch 1")
     await page.evaluate(
         """() => {
@@ -66,9 +66,9 @@ async def _plays(page: Page) -> None:
 
 
 async def test_a_lost_connection_is_made_again(
-    page: Page, service: FakeService, live: FakeLive, viewer_url: str
+    page: Page, service: FakeService, live: FakeLive, synthetic_url: str
 ) -> None:
-    await watch(page, viewer_url)
+    await watch(page, synthetic_url)
     service.trouble[f"POST /v1/lives/{live.live_id}/whep"] = problem(
         503, "The live's worker is not ready yet", "Repeat the request.", retry_after_s=1
     )
@@ -82,9 +82,9 @@ async def test_a_lost_connection_is_made_again(
 
 
 async def test_trouble_is_told_with_title_and_detail_and_the_text_is_kept(
-    page: Page, service: FakeService, live: FakeLive, viewer_url: str
+    page: Page, service: FakeService, live: FakeLive, synthetic_url: str
 ) -> None:
-    await watch(page, viewer_url)
+    await watch(page, synthetic_url)
     service.trouble[f"POST /v1/lives/{live.live_id}/text"] = problem(
         503, "The broker does not answer", "Nothing was accepted. Repeat the request."
     )
@@ -101,9 +101,9 @@ async def test_trouble_is_told_with_title_and_detail_and_the_text_is_kept(
 
 
 async def test_a_closed_live_ends_the_page_politely(
-    page: Page, service: FakeService, live: FakeLive, viewer_url: str
+    page: Page, service: FakeService, live: FakeLive, synthetic_url: str
 ) -> None:
-    await watch(page, viewer_url)
+    await watch(page, synthetic_url)
     live.close("idle_timeout")
     await expect(page.locator("#connection")).to_have_text("Ended")
     await expect(page.locator("#transcript")).to_contain_text("Idle timeout")
@@ -119,17 +119,17 @@ async def test_an_unknown_live_is_said(page: Page, service: FakeService) -> None
     await expect(page.locator("#connection")).to_have_text("Ended")
 
 
-async def test_text_is_shown_as_text(page: Page, viewer_url: str) -> None:
-    await watch(page, viewer_url)
+async def test_text_is_shown_as_text(page: Page, synthetic_url: str) -> None:
+    await watch(page, synthetic_url)
     await say(page, '<img src=x onerror="window.broken=1">')
     await expect(page.locator(SPOKEN)).to_contain_text("<img src=x")
     assert await page.evaluate("window.broken") is None
 
 
 async def test_shift_enter_makes_a_line_and_nothing_is_sent_empty(
-    page: Page, live: FakeLive, viewer_url: str
+    page: Page, live: FakeLive, synthetic_url: str
 ) -> None:
-    await watch(page, viewer_url)
+    await watch(page, synthetic_url)
     await page.fill("#text", "   ")
     await page.press("#text", "Enter")
     await page.fill("#text", "One.")
@@ -142,11 +142,11 @@ async def test_shift_enter_makes_a_line_and_nothing_is_sent_empty(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_it_fits_a_phone(
-    page: Page, context: BrowserContext, viewer_url: str, scheme: str
+    page: Page, context: BrowserContext, synthetic_url: str, scheme: str
 ) -> None:
     await page.set_viewport_size({"width": 360, "height": 740})
     await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-    await watch(page, viewer_url)
+    await watch(page, synthetic_url)
     wide = await page.evaluate("document.documentElement.scrollWidth")
     assert wide <= 360
     for name in ("#send", "#interrupt", "#sound"):
@@ -157,8 +157,8 @@ async def test_it_fits_a_phone(
         assert box["x"] + box["width"] <= 360
 
 
-async def test_sound_can_be_switched(page: Page, viewer_url: str) -> None:
-    await watch(page, viewer_url)
+async def test_sound_can_be_switched(page: Page, synthetic_url: str) -> None:
+    await watch(page, synthetic_url)
     sound = page.locator("#sound")
     await expect(sound).to_have_attribute("aria-pressed", "true")
     await sound.click()
