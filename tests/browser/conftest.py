@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.async_api import BrowserContext, Page, async_playwright
+from playwright.async_api import BrowserContext, Page, async_playwright, expect
 
 from tests.browser.fake_service import FakeLive, FakeService, fake_service
 from tests.support.system import System
@@ -23,6 +23,7 @@ ARGUMENTS = [
     "--use-fake-device-for-media-stream",
 ]  # fmt: skip
 WAIT_MS = 30_000
+expect.set_options(timeout=WAIT_MS)
 
 
 @pytest.fixture
