@@ -193,6 +193,9 @@ class PartitionFeed:
         Records below `position` came before and are left out.
         """
         start = self.position
+        if records:
+            # Before anything is handed over: what ends a live here ends it behind this batch.
+            self.position = max(start, records[-1].offset + 1)
         touched: dict[bytes, Route] = {}
         others: list[KafkaRecord] = []
         routes, decoder = self.routes, self._decoder
@@ -211,8 +214,6 @@ class PartitionFeed:
                 touched[key] = route
                 route.begin(start)
             routed += route.offer(raw, decoder)
-        if records:
-            self.position = max(start, records[-1].offset + 1)
         for route in touched.values():
             route.end(self.position)
         self._counters.records_routed += routed

@@ -158,8 +158,8 @@ class SessionMachine(SessionSpeech):
         for what in lost:
             self._error("text_lost", what, queue.cursor)
         if rebuild.closes:
-            # What came behind the CLOSE is not ours to speak, and must not be forgotten either: while
-            # the queue holds it, the route ends below it, and the custodian finds it there.
+            # What came behind the CLOSE is not ours to speak, and must not be forgotten either:
+            # while the queue holds it, the route ends below it, and the custodian finds it there.
             for incoming in rebuild.held:
                 self._take(queue, incoming, now_ms)
             self._close()

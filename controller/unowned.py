@@ -32,6 +32,8 @@ from schemas.live_id import decode_key
 from stream.transport import BrokerAway, KafkaRecord, OffsetOutOfLog, RangeReader
 
 LIVES_PER_LOOK = 256
+READ_LEFT_TRIES = 8
+READ_LEFT_MS = 500
 
 
 @dataclass(slots=True)
@@ -202,36 +204,45 @@ class Unowned:
         if known.first > known.last:
             del book.elsewhere[live_id]
         elif view is None or not view.open:
-            last = known.last
-            left = await self._read_left(book.partition, live_id, known)
+            await self._take_back(book, live_id, known)
+
+    async def _take_back(self, book: UnownedBook, live_id: str, known: _Elsewhere) -> None:
+        """Read again what a closed live left behind, so that it is looked at here.
+
+        The live stays noted meanwhile: a later record disposed of first would move the floor past
+        these. If more of it came while it was read, it is read once more.
+        """
+        for _ in range(READ_LEFT_TRIES):
+            first, last = known.first, known.last
+            left = await self._read_left(book.partition, live_id, first, last)
             if left is None or book.elsewhere.get(live_id) is not known:
-                # Not readable now; or owned here meanwhile, and its route knows what is left.
                 return
-            book.put_back(left)
-            if known.last > last:
-                # More came while the log was read.
-                known.first = last + 1
-            else:
+            if (known.first, known.last) == (first, last):
                 del book.elsewhere[live_id]
+                book.put_back(left)
+                return
 
     async def _read_left(
-        self, partition: int, live_id: str, known: _Elsewhere
+        self, partition: int, live_id: str, first: int, last: int
     ) -> list[KafkaRecord] | None:
-        """The records of this live in the known range; None when the log cannot be read now."""
-        key, at = live_id.encode(), known.first
-        last = known.last
+        """The records of this live in [first, last]; None when the log cannot be read now."""
+        key, at = live_id.encode(), first
         left: list[KafkaRecord] = []
         while at <= last:
             try:
                 records = await self._reader.read(
-                    partition, at, records_max=self._limits.records_max, timeout_ms=0
+                    partition, at, records_max=self._limits.records_max, timeout_ms=READ_LEFT_MS
                 )
+                _, log_end = (0, at) if records else await self._reader.log_range(partition)
             except OffsetOutOfLog as error:
                 if at >= error.log_start:
                     return None
                 at = error.log_start
                 continue
             except BrokerAway:
+                return None
+            if not records and log_end > at:
+                # Not to be read in time is no proof that nothing is there: the next round asks.
                 return None
             if not records:
                 break

@@ -1,5 +1,6 @@
 """Records that nobody can speak, watermarks, group offsets, lost logs, many lives."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -205,6 +206,38 @@ def test_a_segment_whose_text_is_gone_is_said_and_the_rest_spoken(world: World) 
     assert again == "".join(texts[1:])
     errors = [e.data["reason"] for e in world.events(EventKind.ERROR)]
     assert errors == ["text_lost"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_lies_behind_a_close_is_not_lost_with_its_owner(
+    world: World, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    """The CLOSE was released and its owner died: the next one closes while it still catches up."""
+    one = world.start("one")
+    world.create("anna", one)
+    if not alone:
+        world.create("bob", one)
+        world.push("bob", "I am here too. ")
+
+    async def never(*_: object) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("controller.outside.close_live", never)
+        close = world.mark("anna", RecordKind.CLOSE)
+        world.until(lambda: world.view("anna").cursor.next_offset == close + 1)
+        world.run(0.5)
+        world.crash(one)
+    late = world.push("anna", "Too late. ", "Far too late. ")
+    late.append(world.mark("anna", RecordKind.INTERRUPT))
+    two = world.start("two")
+    advance(world, "anna", world.view("anna").generation, two)
+    world.until(lambda: not world.view("anna").open)
+    late += world.push("anna", "And still.")
+    world.until(lambda: reasons(world) == dict.fromkeys(late, "live_closed"))
+    assert world.fed_text("anna") == ""
+    if alone:
+        world.until(lambda: world.call(watermark(world.db, 0)) == late[-1] + 1)
 
 
 def test_a_flood_for_nobody_does_not_stop_a_live(world: World) -> None:
