@@ -34,7 +34,7 @@ from ownership.model import (
 )
 from ownership.values import read_cursor, read_generation
 from schemas.store_values import Cursor, GenerationValue
-from tests.sim import standins
+from tests.sim import egress
 
 Replacement = tuple[ModuleType | type, str, Any]
 
@@ -355,7 +355,7 @@ MUTANTS = (
     Protocol(
         "egress-without-binding",
         "the egress takes ticks of any binding and epoch",
-        ((standins.SimEgress, "checks", False),),
+        ((egress.SimEgress, "checks", False),),
     ),
     Protocol(
         "dispose-owned",

@@ -49,10 +49,11 @@ from tests.sim import history as h
 from tests.sim import shortcuts, spies
 from tests.sim.ablations import GENERATION, PROTOCOLS, WEAK, in_force
 from tests.sim.checkers import check
+from tests.sim.egress import SimMedia
 from tests.sim.install import install
 from tests.sim.loop import SimProcess, VirtualLoop
 from tests.sim.recorder import Recorder
-from tests.sim.standins import SimMedia, SimRuntime
+from tests.sim.standins import SimRuntime
 from tests.sim.world import WORKER_LIMITS, VirtualClock, _end
 
 install()

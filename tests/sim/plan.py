@@ -54,7 +54,7 @@ def make_plan(seed: int) -> Plan:
     """The same plan for the same seed, whatever the protocol."""
     rng = Random(seed)
     draw = rng.random
-    workers = 3 if draw() < 0.25 else 2
+    workers = 3 if draw() < 0.2 else 2
     lives = LIVES[: 1 + (draw() < 0.6) + (draw() < 0.15)]
     tight = draw() < 0.35
     capacities = tuple((1 if tight else len(lives)) if draw() < 0.7 else 2 for _ in range(workers))

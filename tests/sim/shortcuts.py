@@ -1,8 +1,9 @@
 """What makes a run cheap without changing what it does. Installed once per interpreter.
 
-Three things cost much and decide nothing: turning store values into Avro and back, packing the same
-few keys again and again, and writing events that nobody waits for. Most runs go without (a value
-stands in the store as the number of the object itself); every sixteenth does everything (`full`).
+Some things cost much and decide nothing: turning store values into Avro and back, packing the same
+few keys and decoding the same few texts again and again, writing events that nobody waits for. Most
+runs go without (a value stands in the store as the number of the object itself); every sixteenth
+does everything (`full`).
 """
 
 from functools import lru_cache
@@ -10,11 +11,15 @@ from typing import Any
 
 import structlog
 
+import controller.ids
 import controller.lives
+import controller.records
+import dispatch.ids
 import dispatch.publish
 from ownership import keys
 from schemas import store_values
 from schemas.store_values import StoreValue
+from schemas.text_record import BadRecord, TextRecord, decode_text_record
 
 _KEYS = (
     "live",
@@ -81,6 +86,26 @@ def _decode_fast(cls: type[StoreValue], value: bytes) -> StoreValue:
     return _decode(cls, value) if found is None else found
 
 
+def _cheap_id(now_ms: int, entropy: bytes) -> str:
+    """As unique as a ULID and sorted the same."""
+    return f"{now_ms:012x}{entropy[:7].hex()}"
+
+
+@lru_cache(maxsize=32_768)
+def _decoded(value: bytes | None) -> TextRecord | BadRecord:
+    try:
+        return decode_text_record(value)
+    except BadRecord as error:
+        return error
+
+
+def _decode_once(value: bytes | None, **_: object) -> TextRecord:
+    found = _decoded(value)
+    if isinstance(found, BadRecord):
+        raise found
+    return found
+
+
 def _publish_or_not(self: controller.lives.Lives, session: Any, order: Any) -> None:
     if full:
         _publish(self, session, order)
@@ -98,6 +123,8 @@ def install() -> None:
     StoreValue.decode = classmethod(_decode_fast)  # type: ignore[assignment]
     controller.lives.Lives.publish = _publish_or_not  # type: ignore[method-assign]
     dispatch.publish.Publisher.report = _report_or_not  # type: ignore[method-assign]
+    controller.ids.ulid = dispatch.ids.ulid = _cheap_id  # type: ignore[assignment]
+    controller.records.decode_text_record = _decode_once  # type: ignore[assignment]
     for name in _KEYS:
         setattr(keys, name, lru_cache(maxsize=65_536)(getattr(keys, name)))
 

@@ -1,5 +1,6 @@
 """What happened to one live around a violation, for people; and the smallest plan that shows it."""
 
+import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 
@@ -9,6 +10,8 @@ from tests.sim.verdict import Invariant, Violation
 
 LINES_MAX = 24
 SHRINK_RUNS_MAX = 60
+
+_ID = re.compile(r"\b(?=[0-9a-zA-Z]*\d)([0-9a-zA-Z]{26})\b")
 
 _NOT_SHOWN = frozenset({"at_ms", "live_id", "process", "version", "binding", "commit_id"})
 
@@ -29,7 +32,7 @@ def explain(history: h.History, violation: Violation, lines_max: int = LINES_MAX
     left_out = len(kept) - lines_max
     lines = [f"... {left_out} earlier entries of {live_id!r} ..."] if left_out > 0 else []
     lines += [_line(one) for one in kept[-lines_max:]]
-    return [*lines, f"=> {violation.invariant.value}: {violation.detail}"]
+    return [*lines, f"=> {violation.invariant.value}: {_short(violation.detail)}"]
 
 
 def _is_dull(entry: h.Entry) -> bool:
@@ -47,11 +50,9 @@ def _line(entry: h.Entry) -> str:
 
 
 def _short(value: object) -> str:
-    """A worker's id by its node and last letters, a ULID by its last letters."""
+    """Ids by their last letters."""
     text = value if isinstance(value, str) else repr(value)
-    if len(text) > 26 and text[-27:-26] == "-" and " " not in text:
-        return f"{text[:-27]}-{text[-4:]}"
-    return text.replace(text[:22], "..", 1) if text[:4] == "01MC" and len(text) > 26 else text
+    return _ID.sub(lambda found: f"..{found[1][-4:]}", text)
 
 
 def shrink(plan: Plan, fails: Callable[[Plan], Invariant | None], wanted: Invariant) -> Plan:

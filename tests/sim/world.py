@@ -29,13 +29,13 @@ from stream.memory import MemoryFaults
 from stream.transport import TopicSpec
 from tests.sim import history as h
 from tests.sim import shortcuts, spies
+from tests.sim.egress import SimMedia
 from tests.sim.loop import SimProcess, VirtualLoop
 from tests.sim.plan import ACTIVE_MS, Plan
 from tests.sim.recorder import Recorder
 from tests.sim.standins import (
     SimBroker,
     SimDatabase,
-    SimMedia,
     SimRuntime,
     SimTransport,
     WatchFaults,
@@ -144,7 +144,7 @@ class World:
 
     # -- making processes
 
-    def _database(self, process: SimProcess) -> SimDatabase:
+    def _database(self, process: SimProcess, rng: Random) -> SimDatabase:
         plan = self.plan.store
         faults = watch_faults = None
         if self.active:
@@ -162,8 +162,7 @@ class World:
                 )
             if plan.watch_lost or plan.watch_late:
                 watch_faults = WatchFaults(plan.watch_lost, plan.watch_late)
-        seed = self.rng.getrandbits(60)
-        db = SimDatabase(self.store, Random(seed), faults, watch_faults, process, self.recorder)
+        db = SimDatabase(self.store, rng, faults, watch_faults, process, self.recorder)
         db.unknown_move = plan.unknown_move
         return db
 
@@ -173,12 +172,13 @@ class World:
 
     def start_replica(self) -> None:
         process = SimProcess(self.loop, f"d{len(self.replicas)}")
-        db = self._database(process)
+        rng = Random(self.rng.getrandbits(60))
+        db = self._database(process, rng)
         service = DispatchService(
             db,
             SimTransport(self.broker),
             self.clock,
-            Random(self.rng.getrandbits(60)),
+            rng,
             DISPATCH_LIMITS,
             self.plan.partitions,
         )
@@ -189,7 +189,8 @@ class World:
     def start_worker(self, at: int) -> Node:
         self.starts += 1
         process = SimProcess(self.loop, f"n{at}.{self.starts}")
-        db = self._database(process)
+        rng = Random(self.rng.getrandbits(60))
+        db = self._database(process, rng)
         if self.plan.pause_on_release and self.active:
             db.on_applied = self._release_applied
         capacity = self.plan.capacities[at]
@@ -211,7 +212,7 @@ class World:
                 runtime,
                 SimMedia(self.recorder, process, runtime, self.loop),
                 self.clock,
-                Random(self.rng.getrandbits(60)),
+                rng,
             ),
             WORKER_LIMITS,
         )
