@@ -14,6 +14,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
+LIMIT_S = 420  # of one module
 WIDTH = 150  # where the table goes to a file
 
 
@@ -62,19 +64,43 @@ def names() -> list[str]:
     return sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
 
 
-def measure(wanted: list[str], console: Console) -> tuple[list[dict[str, Any]], list[str]]:
+def measure(name: str) -> list[dict[str, Any]]:
+    """The rows of one module, measured in this process."""
+    return importlib.import_module(f"tests.bench.bench_{name}").rows()
+
+
+def measure_apart(name: str) -> list[dict[str, Any]]:
+    """The same in a process of its own, so that none inherits what another one set or left behind.
+
+    Raises ChildProcessError, or subprocess.TimeoutExpired.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        out = Path(folder) / "rows.json"
+        command = [sys.executable, "-m", "tests.bench", "--only", name, "--out", str(out)]
+        done = subprocess.run(
+            command, stdout=subprocess.DEVNULL, timeout=LIMIT_S, check=False, cwd=HERE.parents[1]
+        )
+        if done.returncode:
+            raise ChildProcessError(f"{name} ended with {done.returncode}")
+        return list(json.loads(out.read_text())["rows"])
+
+
+def measure_all(wanted: list[str], console: Console) -> tuple[list[dict[str, Any]], list[str]]:
     """The rows of these modules, and the names of those that failed."""
     rows: list[dict[str, Any]] = []
     failed: list[str] = []
     for name in wanted:
         began_s = time.monotonic()
-        console.print(f"[bold]{name}[/] ...")
         try:
-            rows += importlib.import_module(f"tests.bench.bench_{name}").rows()
+            rows += measure(name) if len(wanted) == 1 else measure_apart(name)
+        except (ChildProcessError, subprocess.TimeoutExpired) as error:
+            console.print(f"[red]{error}[/]")
+            failed.append(name)
         except Exception:
             console.print_exception()
             failed.append(name)
-        console.print(f"{name}: {time.monotonic() - began_s:.0f} s")
+        if len(wanted) > 1:
+            console.print(f"{name}: {time.monotonic() - began_s:.0f} s")
     return rows, failed
 
 
@@ -112,7 +138,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=names(), default=names(), metavar="NAME")
     asked = parser.parse_args()
     console = Console(stderr=True)
-    rows, failed = measure(asked.only, console)
+    rows, failed = measure_all(asked.only, console)
     document = {"schema": 1, "commit": commit(), "seed": 0, "machine": machine(), "rows": rows}
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(document, indent=1) + "\n")
