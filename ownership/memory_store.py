@@ -53,8 +53,9 @@ class MemoryStore:
         keys = set(tr.writes) | tr.touched if tr.touched else set(tr.writes)
         self.log.append(_Commit(self.version, keys, tr.cleared))
         if self.watches:
-            for key in self.watches.keys() & changes.keys():
-                for watch in self.watches[key]:
+            # In the order of the writes: that of a set would differ from process to process.
+            for key in changes:
+                for watch in self.watches.get(key, ()):
                     watch.fire()
         if self.on_commit is not None:
             self.on_commit(self.version, changes)
