@@ -33,6 +33,9 @@ from schemas.store_values import Checkpoint
 
 __all__ = ["SessionLimits", "SessionMachine"]
 
+CLOSE_REASON = "close_record"
+"""Why a live is closed that met a CLOSE in its stream."""
+
 
 class SessionMachine(SessionSpeech):
     """See the module for what it promises, `SessionCore` for what it knows."""
@@ -104,6 +107,8 @@ class SessionMachine(SessionSpeech):
             case ev.HandOverRefused():
                 self._hand_over_refused(event, now_ms)
             case ev.CloseDone():
+                closed = {"state": "closed", "reason": CLOSE_REASON}
+                self._publish(EventKind.STATE_UPDATED, data=closed)
                 self._revoke()
             case ev.GoneConfirmed():
                 self.state = State.GONE
@@ -339,7 +344,7 @@ class SessionMachine(SessionSpeech):
 
     def _close(self) -> None:
         self._move(State.CLOSING)
-        self._out += [do.StopReading(), do.CloseLive("close_record")]
+        self._out += [do.StopReading(), do.CloseLive(CLOSE_REASON)]
 
     def _revoke(self) -> None:
         """Whatever was under way: stop at once."""
