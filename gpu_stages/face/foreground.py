@@ -85,7 +85,7 @@ class Foreground:
         self._to_texel = self._pairs(size_x / 2, size_y / 2, size_x / 2, size_y / 2)
         self._move_texel, self._least = self._pairs(-k, k, 0.0, 0.0)
         self._most, _ = self._pairs(size_x - 2.0, size_y - 2.0, 0.0, 0.0)
-        self._eye = self._kind(0.36, 0.33, eyes.BASES, eyes.PAIRS, eyes.SINGLES)
+        self._eye = self._kind(0.32, 0.30, eyes.BASES, eyes.PAIRS, eyes.SINGLES)
         self._mouth = self._kind(0.48, 0.40, mouth.BASES, mouth.PAIRS, mouth.SINGLES)
         self._patches: dict[tuple[bool, int], Patches] = {}
         shape = (self.height, self.width)
@@ -205,7 +205,7 @@ class Foreground:
         flat = torch.addcmul(flat, self._node_x, per_x)
         depth = torch.stack([item.person.depth for item in items])[:, None]
         grid = torch.add(flat, per_z, alpha=_DEPTH_GUESS)
-        for _ in range(3):
+        for _ in range(2):
             z = grid_sample(depth, grid, padding_mode="border", align_corners=False)
             grid = torch.addcmul(flat, per_z, z.view(n, *grid.shape[1:3], 1))
         moves = torch.stack([_expression(item, device) for item in items])

@@ -12,6 +12,7 @@ from gpu_stages.face.model import back_hair_of
 from gpu_stages.face.pose import clean
 from gpu_stages.face.textures import Frame, Sheet, back_sheet, frame_of, head_sheet
 
+_TOGETHER = 8  # items drawn at once: it bounds the scratch memory that is kept
 SIZE_MIN_PX = 64
 SIZE_MAX_PX = 1024
 
@@ -95,5 +96,7 @@ class HeadRenderer:
             for frame, item, look in zip(out.unbind(0), items, looks, strict=True):
                 _, back, still, backdrop = size.sheets[look]
                 backdrop.draw(frame, item.pose, back, still)
-            size.foreground.draw(items, out)
+            for at in range(0, len(items), _TOGETHER):
+                part = slice(at, at + _TOGETHER)
+                size.foreground.draw(items[part], out[part])
             return out.view(len(items), height_px * 3 // 2, width_px)

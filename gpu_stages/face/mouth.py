@@ -55,7 +55,7 @@ def mouth_look(look: Look) -> MouthLook:
 
 def mouth_place(look: Look) -> tuple[float, float, float]:
     """The middle of the patch, in model units."""
-    return 0.0, look.features.mouth_y - 0.035, 0.38
+    return 0.0, look.features.mouth_y - 0.065, 0.38
 
 
 def lips_of(v: list[float], look: Look) -> Lips:
