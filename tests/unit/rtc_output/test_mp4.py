@@ -147,17 +147,23 @@ def test_a_folder_that_does_not_exist_is_said_at_once(tmp_path: Path) -> None:
         Mp4Writer(tmp_path / "missing" / "out.mp4")
 
 
-@pytest.fixture
-def file_size_limit() -> Iterator[object]:
-    """Set the largest file this process may write, as a full disk would."""
+@contextlib.contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let this process write no larger file, as a full disk would.
+
+    For as short as can be: the limit holds for a log that the test runner writes as well.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.97, 1.0])
 def test_a_full_disk_is_a_clear_error_and_the_old_file_stays(
-    tmp_path: Path, ticks: list[MediaTick], file_size_limit: object, share: float
+    tmp_path: Path, ticks: list[MediaTick], share: float
 ) -> None:
     """Wherever it happens: while recording, while rewriting, or in the last bytes of the copy."""
     plain = Mp4Writer(tmp_path / "plain.mp4")
@@ -167,13 +173,13 @@ def test_a_full_disk_is_a_clear_error_and_the_old_file_stays(
     (tmp_path / "plain.mp4").unlink()
     target = tmp_path / "out.mp4"
     target.write_bytes(b"an older recording")
-    file_size_limit(int(size * share) - 1)  # type: ignore[operator]
-    writer = Mp4Writer(target)
-    with contextlib.suppress(RecordingFailed):
-        for tick in ticks:
-            writer.add(tick)
-    with pytest.raises(RecordingFailed, match=r"out\.mp4"):
-        writer.finish()
+    with files_of_at_most(int(size * share) - 1):
+        writer = Mp4Writer(target)
+        with contextlib.suppress(RecordingFailed):
+            for tick in ticks:
+                writer.add(tick)
+        with pytest.raises(RecordingFailed, match=r"out\.mp4"):
+            writer.finish()
     assert target.read_bytes() == b"an older recording"
     assert [path.name for path in tmp_path.iterdir()] == ["out.mp4"]
 
