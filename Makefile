@@ -70,7 +70,7 @@ simulate: $(DEV_READY)
 	  --protocol $(or $(PROTOCOL),all) --out $(or $(OUT),build/simulate.json) $(SIMULATE_ARGS)
 
 bench: $(DEV_READY)
-	$(BIN)/python -m tests.bench --out $(or $(OUT),build/bench.json)
+	$(BIN)/python -m tests.bench --out $(or $(OUT),build/bench.json) $(if $(MARKDOWN),--markdown $(MARKDOWN))
 
 # Everything that torch brings along besides itself comes with it from whichever index it is taken.
 NOT_LOCKED := torch triton setuptools cuda-bindings cuda-pathfinder cuda-toolkit $(shell \

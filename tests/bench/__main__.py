@@ -127,6 +127,33 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
     console.print(table)
 
 
+def markdown(document: dict[str, Any]) -> str:
+    """The figures as a page of the documentation."""
+    where = document["machine"]
+    lines = [
+        "# Measured",
+        "",
+        "Written by `make bench MARKDOWN=docs/measured.md`; not edited by hand. "
+        f"Commit {document['commit']}, {where['cores']} cores of {where['cpu']}, "
+        f"{where['memory_gib']} GiB, device {where['device']}, Python {where['python']}.",
+        "",
+        "| name | value | unit | against | its value | ratio | load |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in document["rows"]:
+        cells = (
+            row["name"],
+            _figure(row["value"]),
+            row["unit"],
+            row.get("against") or "",
+            _figure(row.get("against_value")),
+            _figure(row.get("ratio")),
+            _figure(row.get("load")),
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
 
@@ -136,12 +163,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
     parser.add_argument("--only", nargs="+", choices=names(), default=names(), metavar="NAME")
+    parser.add_argument("--markdown", type=Path, help="also write a page with the figures")
     asked = parser.parse_args()
     console = Console(stderr=True)
     rows, failed = measure_all(asked.only, console)
     document = {"schema": 1, "commit": commit(), "seed": 0, "machine": machine(), "rows": rows}
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(document, indent=1) + "\n")
+    if asked.markdown:
+        asked.markdown.write_text(markdown(document))
     out = Console()
     show(rows, out if out.is_terminal else Console(width=WIDTH))
     if failed:

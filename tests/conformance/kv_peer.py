@@ -43,6 +43,7 @@ async def pairs_for_ever(db: Database) -> None:
 
 async def stop_inside(db: Database) -> None:
     """Stop while holding the write lock, as a debugger or a frozen container would."""
+
     def body(tr: Transaction) -> None:
         tr.set(b"from the stopped one", b"")
         print("stopping", flush=True)
