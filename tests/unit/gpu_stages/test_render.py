@@ -165,19 +165,19 @@ def dark_middle(frame: torch.Tensor, box: Box) -> float:
 
 
 def test_turning_has_parallax(renderer: HeadRenderer) -> None:
-    """The eyes, in front, go much further than the ear, which is beside the neck's axis."""
+    """The mouth, in front, goes much further than the ear, which is beside the neck's axis."""
     at = frame_of(SIZE, SIZE)
     rest, moved = draw(renderer, {}), draw(renderer, {"HEAD_YAW": 0.25})
-    wide: Box = (0.02, 0.06, 0.40, 0.15)
-    eyes_px = dark_middle(moved, wide) - dark_middle(rest, wide)
-    assert eyes_px > 0.035 * at.scale  # to the face's own left: the picture's right
+    wide: Box = (-0.25, -0.26, 0.35, -0.20)
+    mouth_px = dark_middle(moved, wide) - dark_middle(rest, wide)
+    assert mouth_px > 0.06 * at.scale  # to the face's own left: the picture's right
 
     def outline(frame: torch.Tensor) -> float:
         rows = luma(frame, (-0.70, 0.01, 0.0, 0.07)).float()
         away = (rows - rows[:, :1]).abs() > 25.0
         return float(away.float().argmax(1).float().mean())
 
-    assert abs(outline(moved) - outline(rest)) < 0.6 * eyes_px
+    assert abs(outline(moved) - outline(rest)) < 0.6 * mouth_px
 
 
 def test_nodding_goes_down_and_gaze_follows_its_sign(renderer: HeadRenderer) -> None:
