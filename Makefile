@@ -26,6 +26,7 @@ help:
 	@echo "make install   the virtual environment with everything, tools and tests included"
 	@echo "make lint      ruff, strict types, layers"
 	@echo "make bench     measure (OUT=build/bench.json)"
+	@echo "make simulate  try to break the protocol (RUNS=, SEED=, PROTOCOL=, OUT=build/simulate.json)"
 	@echo "make simulate  try to break the protocol (RUNS= SEED= PROTOCOL= OUT=build/simulate.json)"
 
 $(BIN)/uv:

@@ -28,7 +28,7 @@ class MessageKind(IntEnum):
     SEGMENT_TEXT = 1  # controller -> speech: UTF-8 text
     SEGMENT_VOICE = 2  # speech -> motion: int16 PCM, phoneme table
     TICK_MOTION = 3  # motion -> render: 960 int16 PCM, face parameters float32
-    TICK_PICTURE = 4  # render -> encode: 960 int16 PCM, I420 u8 (Y, U, V planes) or RGB u8 [height, width, 3]
+    TICK_PICTURE = 4  # render -> encode: 960 int16 PCM, picture u8: I420, or RGB by its length
     TICK_MEDIA = 5  # encode -> controller: Opus packet, Opus packet, Annex-B access unit
     SEGMENT_FAILED = 6  # any stage -> controller, past the stages between: UTF-8 reason
 
