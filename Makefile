@@ -18,7 +18,7 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-run demo test lint format lock simulate clean
+.PHONY: help install install-run demo test lint format lock simulate bench clean
 
 help:
 	@echo "make demo      set everything up and speak on this machine (TEXT=file RECORD=out.mp4: batch)"
@@ -27,7 +27,6 @@ help:
 	@echo "make lint      ruff, strict types, layers"
 	@echo "make bench     measure (OUT=build/bench.json)"
 	@echo "make simulate  try to break the protocol (RUNS=, SEED=, PROTOCOL=, OUT=build/simulate.json)"
-	@echo "make simulate  try to break the protocol (RUNS= SEED= PROTOCOL= OUT=build/simulate.json)"
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
