@@ -43,6 +43,7 @@ class Consumer:
         rng: Random,
         counters: Counters,
         decoder: Decoder,
+        partition_count: int,
     ) -> None:
         self._db = db
         self._calls = calls
@@ -50,7 +51,7 @@ class Consumer:
         self._decoder = decoder
         self.feeds: dict[int, PartitionFeed] = {}
         self._ranges = RangeReading(ranges, tasks, limits, rng, counters, self.finished_below)
-        unowned = Unowned(db, calls, letters, ranges, limits, counters)
+        unowned = Unowned(db, calls, letters, ranges, limits, counters, partition_count)
         self.custody = Custody(
             group,
             db,

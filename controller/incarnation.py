@@ -76,6 +76,7 @@ class Connections:
     ranges: RangeReader
     letters: Producer
     events: Producer
+    partition_count: int
 
     @classmethod
     async def open(cls, transport: Transport, group: str) -> "Connections":
@@ -85,6 +86,7 @@ class Connections:
             await transport.range_reader(TEXT_TOPIC),
             await transport.producer(),
             await transport.producer(),
+            await transport.partition_count(TEXT_TOPIC),
         )
 
     async def close(self) -> None:
@@ -157,6 +159,7 @@ class Incarnation:
             rng=self._world.rng,
             counters=self.counters,
             decoder=Decoder(self.options.confluent_ids),
+            partition_count=self._connections.partition_count,
         )
 
     def _make_lives(self, letters: DeadLetters, mint: IdMint) -> Lives:

@@ -6,7 +6,8 @@ What becomes of each, decided by the store in the transaction that looks at the 
   its dead letter, and only then it counts as finished;
 - the live is open and somebody else's, or waits for an owner: it is theirs. Until their cursor has
   passed it, it keeps the partition's watermark back;
-- it lies below the live's cursor: finished before.
+- it lies below the live's cursor: finished before;
+- it lies in a partition that is not its key's: a dead letter, whatever the live's state.
 
 Of one live the records are looked at in order, because a disposal moves the floor past everything
 before it. Lives known to be open elsewhere are not asked about record by record; `revisit` looks
@@ -29,6 +30,7 @@ from ownership.lives import get_live, view_live
 from ownership.model import AlreadyDisposed, BelongsToOpenLive, Disposed, LiveView
 from schemas.bad_record import BadRecord, DeadLetterReason
 from schemas.live_id import decode_key
+from schemas.partition import partition_of
 from stream.transport import BrokerAway, KafkaRecord, OffsetOutOfLog, RangeReader
 
 LIVES_PER_LOOK = 256
@@ -105,7 +107,9 @@ class Unowned:
         reader: RangeReader,
         limits: ReadingLimits,
         counters: Counters,
+        partition_count: int,
     ) -> None:
+        self._partition_count = partition_count
         self._db = db
         self._calls = calls
         self._letters = letters
@@ -134,6 +138,16 @@ class Unowned:
             live_id = decode_key(records[0].key)
         except BadRecord as error:
             await self._send(records, error.reason, error.detail)
+            return
+        belongs = partition_of(live_id.encode(), self._partition_count)
+        if belongs != book.partition:
+            # No owner reads here, and the offset would mean nothing to the live's cursor.
+            await self._send(
+                records,
+                DeadLetterReason.WRONG_PARTITION,
+                f"this key belongs to partition {belongs}: produce with the Java client's default "
+                "partitioner (murmur2_random in librdkafka)",
+            )
             return
         for raw in records:
             if live_id in book.elsewhere and raw.offset not in book.begun:

@@ -123,7 +123,8 @@ async def _wait_for_viewer(client: DispatchClient, live_id: str) -> None:
 def _how_to_go_on(kafka: str, live_id: str) -> Panel:
     return Panel(
         "Whatever is produced on the topic with the live's id as key is spoken:\n\n"
-        f'  echo \'{live_id}:{{"text": "Hello"}}\' | kcat -P -b {kafka} -t {TEXT_TOPIC} -K:\n'
+        f'  echo \'{live_id}:{{"text": "Hello"}}\' | \\\n'
+        f"    kcat -P -b {kafka} -t {TEXT_TOPIC} -K: -X partitioner=murmur2_random\n"
         f"  dhsched push {live_id} Hello again --kafka {kafka}\n\n"
         "Ctrl-C ends everything.",
         title="speak to it",

@@ -10,6 +10,7 @@ class DeadLetterReason(StrEnum):
     """Why a record went to the dead-letter topic (or would have to)."""
 
     BAD_KEY = "bad_key"
+    WRONG_PARTITION = "wrong_partition"
     NOT_AVRO_OR_JSON = "not_avro_or_json"
     TRUNCATED = "truncated"
     TRAILING_BYTES = "trailing_bytes"

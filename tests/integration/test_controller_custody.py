@@ -268,3 +268,38 @@ def test_five_hundred_lives() -> None:
         counters = one.worker.counters
         assert counters.releases / counters.release_batches > 5, "group commit gathers"
         assert counters.refused_stale == counters.falsely_refused == 0
+
+
+def test_a_record_in_a_partition_that_is_not_its_keys_is_a_dead_letter() -> None:
+    """As a client with another partitioner leaves it. Its offset means nothing to the live."""
+    world = World(partitions=4)
+    try:
+        one = world.start("one")
+        world.create("anna", one)
+        elsewhere = (world.partition("anna") + 1) % 4
+        value = encode_text_record(TextRecord(RecordKind.TEXT, "Lost?"))
+        offsets = [world.raw(b"anna", value, elsewhere) for _ in range(3)]
+        world.until(lambda: len(world.letters()) == 3)
+        assert [letter.offset for letter in world.letters()] == offsets
+        assert {letter.reason.value for letter in world.letters()} == {"wrong_partition"}
+        world.push("anna", "Here.")
+        world.until(lambda: world.idle("anna") and "Here" in world.fed_text("anna"))
+        assert world.fed_text("anna") == "Here."
+    finally:
+        world.close()
+
+
+def test_a_wrong_partition_does_not_move_the_cursor_of_a_live_made_later() -> None:
+    world = World(partitions=4)
+    try:
+        one = world.start("one")
+        elsewhere = (world.partition("anna") + 1) % 4
+        value = encode_text_record(TextRecord(RecordKind.TEXT, "Lost?"))
+        for _ in range(5):
+            world.raw(b"anna", value, elsewhere)
+        world.until(lambda: len(world.letters()) == 5)
+        world.create("anna", one)
+        world.push("anna", "Here.")
+        world.until(lambda: world.idle("anna") and "Here" in world.fed_text("anna"))
+    finally:
+        world.close()
