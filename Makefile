@@ -58,6 +58,7 @@ format: $(DEV_READY)
 
 test: $(DEV_READY)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/sim
 
 # demo speaks on this machine; with RECORD=out.mp4 (and TEXT=file) it records and ends by itself.
 demo: $(RUN_READY)
