@@ -133,8 +133,8 @@ def markdown(document: dict[str, Any]) -> str:
     lines = [
         "# Measured",
         "",
-        "Written by `make bench MARKDOWN=docs/measured.md`; not edited by hand. The last column is the "
-        "machine's one-minute load average where it was noted: these cores are shared. "
+        "Written by `make bench MARKDOWN=docs/measured.md`; not edited by hand. The last column is "
+        "the machine's one-minute load average where it was noted: these cores are shared. "
         f"Commit {document['commit']}, {where['cores']} cores of {where['cpu']}, "
         f"{where['memory_gib']} GiB, device {where['device']}, Python {where['python']}.",
         "",
