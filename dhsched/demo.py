@@ -105,9 +105,9 @@ async def _show(
     opened = options.browser and _has_display() and webbrowser.open(url)
     if not opened:
         output.note("No browser was opened: open the viewer's address yourself.")
+    output.note(_how_to_go_on(machine.kafka, live_id))
     await _wait_for_viewer(client, live_id)
     await writer.speak(live_id, text)
-    output.note(_how_to_go_on(machine.kafka, live_id))
     raise ended(await machine.children.first_to_end())
 
 
