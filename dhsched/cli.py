@@ -11,13 +11,18 @@ import signal
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import structlog
 from cyclopts import App, CycloptsError, Parameter
 
 from dhsched.output import CommandFailed, Output, fail
 from dhsched.processes import PARENT_ENV
+
+if TYPE_CHECKING:
+    from hosting.settings import RoleSettings
+
+Role = TypeVar("Role", bound="RoleSettings")
 
 USAGE_STATUS: Final = 2
 PR_SET_PDEATHSIG: Final = 1
@@ -102,14 +107,9 @@ def dispatch(
     """
     from dispatch.main import run_dispatch
     from dispatch.settings import DispatchSettings
-    from hosting.settings import BadSettings
 
     flags = {"kafka": kafka or None, "store": store or None, "host": host, "port": port}
-    try:
-        settings = DispatchSettings.load(_given(flags), config)
-    except BadSettings as error:
-        fail(CommandFailed(str(error), USAGE_STATUS), json)
-    _serve(run_dispatch(settings), json)
+    _serve(run_dispatch(_settings(DispatchSettings, flags, config, json)), json)
 
 
 @app.command
@@ -147,7 +147,6 @@ def worker(
     """
     from controller.main import run_worker
     from controller.settings import WorkerSettings
-    from hosting.settings import BadSettings
 
     flags = {
         "kafka": kafka or None,
@@ -159,11 +158,7 @@ def worker(
         "host": host,
         "port": port,
     }
-    try:
-        settings = WorkerSettings.load(_given(flags), config)
-    except BadSettings as error:
-        fail(CommandFailed(str(error), USAGE_STATUS), json)
-    _serve(run_worker(settings), json)
+    _serve(run_worker(_settings(WorkerSettings, flags, config, json)), json)
 
 
 @app.command
@@ -270,8 +265,16 @@ def close(live: str, *, dispatch: DispatchUrl = DEFAULT_DISPATCH, json: Json = F
     _run(close_live(live, dispatch, Output.make(json)), json)
 
 
-def _given(flags: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in flags.items() if value is not None}
+def _settings(
+    role: "type[Role]", flags: dict[str, Any], config: Path | None, as_json: bool
+) -> "Role":
+    """The role's settings; wrong ones are wrong usage."""
+    from hosting.settings import BadSettings
+
+    try:
+        return role.load(flags, config)
+    except BadSettings as error:
+        fail(CommandFailed(str(error), USAGE_STATUS), as_json)
 
 
 def _run(command: Coroutine[Any, Any, None], as_json: bool) -> None:
