@@ -103,13 +103,13 @@ class SessionMachine(SessionSpeech):
                 self._stop(now_ms)
             case ev.HandOverDone(successor):
                 self._publish(EventKind.MOVED, data=named("to", successor))
-                self._revoke()
+                self._end()
             case ev.HandOverRefused():
                 self._hand_over_refused(event, now_ms)
             case ev.CloseDone():
                 closed = {"state": "closed", "reason": CLOSE_REASON}
                 self._publish(EventKind.STATE_UPDATED, data=closed)
-                self._revoke()
+                self._end()
             case ev.GoneConfirmed():
                 self.state = State.GONE
             case _:
@@ -345,6 +345,11 @@ class SessionMachine(SessionSpeech):
     def _close(self) -> None:
         self._move(State.CLOSING)
         self._out += [do.StopReading(), do.CloseLive(CLOSE_REASON)]
+
+    def _end(self) -> None:
+        """What we committed ended it. The store's signal of that commit may have come first."""
+        if self.active:
+            self._revoke()
 
     def _revoke(self) -> None:
         """Whatever was under way: stop at once."""

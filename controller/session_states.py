@@ -177,6 +177,18 @@ TABLE: Mapping[State, Mapping[EventName, frozenset[State]]] = {
         _E.STOP_ASKED: IGNORED,
         _E.CLOSE_DONE: frozenset({_S.REVOKED}),
     },
-    _S.REVOKED: {**_LATE, _E.GONE_CONFIRMED: frozenset({_S.GONE})},
-    _S.GONE: {**_LATE, _E.GONE_CONFIRMED: IGNORED},
+    # The answer to a commit of our own may come behind the signal that it caused; what we did is
+    # still ours to tell.
+    _S.REVOKED: {
+        **_LATE,
+        _E.HAND_OVER_DONE: frozenset({_S.REVOKED}),
+        _E.CLOSE_DONE: frozenset({_S.REVOKED}),
+        _E.GONE_CONFIRMED: frozenset({_S.GONE}),
+    },
+    _S.GONE: {
+        **_LATE,
+        _E.HAND_OVER_DONE: frozenset({_S.GONE}),
+        _E.CLOSE_DONE: frozenset({_S.GONE}),
+        _E.GONE_CONFIRMED: IGNORED,
+    },
 }

@@ -286,6 +286,22 @@ def test_a_hand_over_waits_for_the_release_under_way() -> None:
     assert machine.state is State.REVOKED
 
 
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_what_we_committed_is_told_also_behind_the_signal_of_it(confirmed: bool) -> None:
+    ends = {
+        State.CLOSING: (ev.CloseDone(), EventKind.STATE_UPDATED),
+        State.DRAINING: (ev.HandOverDone(OTHER), EventKind.MOVED),
+    }
+    for state, (answer, kind) in ends.items():
+        machine = in_state(state)
+        machine.handle(ev.OwnershipLost("not ours any more"), 50)
+        if confirmed:
+            machine.handle(ev.GoneConfirmed(), 55)
+        out = machine.handle(answer, 60)
+        assert published(out) == [kind]
+        assert kinds(out) == ["Publish"], "it was revoked already, and is confirmed gone once"
+
+
 def test_a_refused_hand_over_goes_on_with_what_came_meanwhile() -> None:
     machine = in_state(State.DRAINING)
     machine.handle(ev.RecordsRead((text(6, "Meanwhile. "),), 7), 35)
