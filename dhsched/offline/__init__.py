@@ -1,0 +1,1 @@
+"""Recorded streams: captured from Kafka into a file, and replayed from it."""

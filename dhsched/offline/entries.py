@@ -1,0 +1,137 @@
+"""What a capture holds: a live's records as they lay in the log, its events, and how it was opened.
+
+Entries come in the order of their timestamps as far as each partition's own order allows: within a
+partition of a topic the order is the log's. Offsets are the log's own and may have gaps; a
+segment's voice is seeded by them, so a replay that kept none of them would sound different.
+
+PURE.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, cast
+
+from schemas.events import EventKind, LiveEvent
+from schemas.options import BadOptions, LiveOptions
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+STATE_OPEN: Final = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedRecord:
+    """One record of the text topic, undecoded. `timestamp_ms` is Unix time.
+
+    Whoever replays it decodes it: what cannot be read has to be refused there as it was in the log.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedEvent:
+    """One event, and where it lay in the events topic."""
+
+    event: LiveEvent
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedLive:
+    """How a live was opened, from the event that said so; before every record of that live.
+
+    A live that was opened before the captured range comes first, with the generation that had
+    claimed it when the range began; else `worker_id` is "" and `epoch` 0. Without events (a topic
+    of somebody else's cluster) there is none: the live then has default options.
+    """
+
+    live_id: str
+    options: LiveOptions
+    timestamp_ms: int
+    worker_id: str = ""
+    epoch: int = 0
+
+
+Entry: TypeAlias = CapturedRecord | CapturedEvent | CapturedLive
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureHeader:
+    """What was asked for, in the file's metadata.
+
+    `ranges` maps each partition that was read to (first offset, offset after the last); empty in a
+    file that was made of text. `live_id` None: all lives. `partition_count` is the topic's.
+    """
+
+    topic: str
+    partition_count: int
+    captured_at_ms: int
+    version: str
+    live_id: str | None = None
+    ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedGeneration:
+    """A generation that took a live, as its controller's `claimed` event tells it.
+
+    `next_offset` is the cursor it claimed: the first record that it released, not the one before.
+    `segments` were released and not spoken to their end then, `frame` is the media clock it took
+    over: the tick of 40 ms at which the viewer saw it go on.
+    """
+
+    live_id: str
+    worker_id: str
+    epoch: int
+    at_ms: int
+    next_offset: int
+    segments: int
+    frame: int
+
+
+def generation_of(event: LiveEvent) -> RecordedGeneration | None:
+    """The generation that this event says was claimed; None for every other event."""
+    if event.kind is not EventKind.CLAIMED or event.offset is None:
+        return None
+    return RecordedGeneration(
+        live_id=event.live_id,
+        worker_id=event.worker_id,
+        epoch=event.epoch,
+        at_ms=event.at_ms,
+        next_offset=event.offset,
+        segments=_whole(event.data.get("segments")),
+        frame=_whole(event.data.get("frame")),
+    )
+
+
+def options_of(event: LiveEvent) -> LiveOptions | None:
+    """The options that a live was opened with; None unless this event opens a live and says them.
+
+    Raises BadOptions for options that this version does not take.
+    """
+    if event.kind is not EventKind.STATE_UPDATED or event.data.get("state") != STATE_OPEN:
+        return None
+    text = event.data.get("options")
+    if not isinstance(text, str):
+        return None
+    try:
+        given: Any = json.loads(text)
+    except ValueError as error:
+        raise BadOptions("options", f"not JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise BadOptions("options", "not a JSON object")
+    return LiveOptions.from_mapping(cast("dict[str, object]", given))
+
+
+def _whole(number: object) -> int:
+    return number if isinstance(number, int) and not isinstance(number, bool) else 0
