@@ -23,6 +23,8 @@ from stream.watchdog import Watchdog
 _log = structlog.get_logger(__name__)
 
 _GRACE_S = 0.1
+_LOOK_RECORDS = 500
+_LOOK_MS = 2_000
 
 
 @dataclass(slots=True)
@@ -51,6 +53,24 @@ class AiokafkaRangeReader:
     async def log_range(self, partition: int) -> tuple[int, int]:
         self._check(partition)
         return await self._ranges.range(self._topic, partition)
+
+    async def offset_at(self, partition: int, timestamp_ms: int) -> int:
+        self._check(partition)
+        if self._ranges.settings.names_last_batch:
+            return await self._look_for(partition, timestamp_ms)
+        found = await self._ranges.at_time(self._topic, partition, timestamp_ms)
+        return (await self.log_range(partition))[1] if found is None else found
+
+    async def _look_for(self, partition: int, timestamp_ms: int) -> int:
+        """The embedded broker knows when it got a batch, and not what timestamps stand in it."""
+        at, end = await self.log_range(partition)
+        while at < end:
+            found = await self.read(partition, at, records_max=_LOOK_RECORDS, timeout_ms=_LOOK_MS)
+            for record in found:
+                if record.timestamp_ms >= timestamp_ms:
+                    return record.offset
+            at = found[-1].offset + 1 if found else at
+        return end
 
     async def read(
         self, partition: int, from_offset: int, *, records_max: int, timeout_ms: int

@@ -6,12 +6,15 @@ waiting fetch would be answered only when that fetch is.
 
 import asyncio
 from collections.abc import Awaitable, Iterable
+from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from stream.aiokafka_border import ask, reading_options, start_consumer, stop_consumer
 from stream.last_batch import LastBatches
 from stream.settings import KafkaSettings
+
+T = TypeVar("T")
 
 
 class LogRanges:
@@ -32,6 +35,14 @@ class LogRanges:
             self._ask(consumer.beginning_offsets([tp])), self._ask(consumer.end_offsets([tp]))
         )
         return starts[tp], await self._true_end(tp, starts[tp], ends[tp])
+
+    async def at_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        """The first offset with this timestamp or a later one; None: no record has one."""
+        consumer = await self._open()
+        tp = TopicPartition(topic, partition)
+        question = consumer.offsets_for_times({tp: max(0, timestamp_ms)})
+        found = (await self._ask(question))[tp]
+        return None if found is None else found.offset
 
     async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """The log ends of partitions that must exist. Raises BrokerAway."""
@@ -55,9 +66,7 @@ class LogRanges:
             self._last_batches = LastBatches(self.settings)
         return await self._last_batches.end(tp, log_start, said_end)
 
-    async def _ask(
-        self, question: Awaitable[dict[TopicPartition, int]]
-    ) -> dict[TopicPartition, int]:
+    async def _ask(self, question: Awaitable[T]) -> T:
         return await ask("asking for offsets", self.settings.request_timeout_ms / 1000, question)
 
     async def _open(self) -> AIOKafkaConsumer:

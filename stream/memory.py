@@ -264,6 +264,12 @@ class MemoryRangeReader:
         log = self._broker.log(self._topic, partition)
         return log.start, log.end
 
+    async def offset_at(self, partition: int, timestamp_ms: int) -> int:
+        await _ask(self._broker)
+        log = self._broker.log(self._topic, partition)
+        found = (one.offset for one in log.records if one.timestamp_ms >= timestamp_ms)
+        return next(found, log.end)
+
     async def read(
         self, partition: int, from_offset: int, *, records_max: int, timeout_ms: int
     ) -> list[KafkaRecord]:

@@ -163,6 +163,13 @@ class RangeReader(Protocol):
         """(log start, log end): the first offset still there, and the next one to be written."""
         ...
 
+    async def offset_at(self, partition: int, timestamp_ms: int) -> int:
+        """The first offset whose record has this timestamp or a later one; the log's end for none.
+
+        Timestamps need not grow with the offsets: behind it there may be earlier ones.
+        """
+        ...
+
     async def read(
         self, partition: int, from_offset: int, *, records_max: int, timeout_ms: int
     ) -> list[KafkaRecord]:

@@ -140,3 +140,28 @@ async def test_closed_readers_give_nothing(world: World) -> None:
     await tail.close()
     await tail.close()
     assert await tail.poll(records_max=1, timeout_ms=100) == []
+
+
+async def test_the_first_offset_of_a_time(world: World) -> None:
+    topic = await world.topic(2)
+    transport = world.transport()
+    producer = await transport.producer()
+    reader = await transport.range_reader(topic)
+    assert await reader.offset_at(0, 0) == 0
+    for number in range(5):
+        await producer.send(topic, key=b"k", value=b"%d" % number, partition=0)
+        await asyncio.sleep(0.005)  # So that their timestamps differ: these are the records' own.
+    found = await reader.read(0, 0, records_max=5, timeout_ms=5_000)
+    while len(found) < 5:
+        more = await reader.read(0, found[-1].offset + 1, records_max=5, timeout_ms=5_000)
+        assert more
+        found += more
+    assert await reader.offset_at(0, 0) == 0
+    for record in found:
+        first = next(one.offset for one in found if one.timestamp_ms >= record.timestamp_ms)
+        assert await reader.offset_at(0, record.timestamp_ms) == first
+    latest = max(one.timestamp_ms for one in found)
+    assert await reader.offset_at(0, latest + 1) == 5
+    assert await reader.offset_at(1, latest) == 0
+    with pytest.raises(UnknownTopic):
+        await reader.offset_at(2, 0)
