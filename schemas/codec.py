@@ -39,7 +39,7 @@ class Codec:
         self._by_fingerprint = {v.schema.fingerprint: v for v in known}
         self._newest = known[-1]
         self._header = self._newest.schema.header
-        self._write = writer_of(self._newest.schema.parsed)
+        self._write = writer_of(self._newest.schema.parsed, self._header)
 
     @property
     def newest(self) -> SchemaVersion:
@@ -50,12 +50,10 @@ class Codec:
 
         Raises BadRecord when a field does not fit, which the caller's types mostly exclude.
         """
-        pieces = [self._header]
         try:
-            self._write(pieces.append, value)
-        except (ValueError, TypeError, AttributeError) as error:
+            return self._write(value)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise BadRecord(DeadLetterReason.BAD_SHAPE, f"{self.name}: {error}") from error
-        return b"".join(pieces)
 
     def encode_fields(self, fields: Mapping[str, object]) -> bytes:
         """The same from a mapping."""

@@ -89,9 +89,7 @@ def test_the_same_bytes_as_fastavro_in_both_directions(
     value = data.draw(values_of(version.parsed, {}))
     out = io.BytesIO()
     fastavro.schemaless_writer(out, dict(version.parsed), value)
-    pieces: list[bytes] = []
-    writer_of(version.parsed)(pieces.append, as_object(value))
-    assert b"".join(pieces) == out.getvalue()
+    assert writer_of(version.parsed, b"in front")(as_object(value)) == b"in front" + out.getvalue()
     assert read_whole(reader_of(version.parsed), out.getvalue()) == value
 
 
@@ -142,9 +140,7 @@ def test_what_is_taken_is_written_the_same(data: bytes) -> None:
         value = read_whole(reader_of(EVERYTHING.parsed), data)
     except BadRecord:
         return
-    pieces: list[bytes] = []
-    writer_of(EVERYTHING.parsed)(pieces.append, as_object(value))
-    assert b"".join(pieces) == data
+    assert writer_of(EVERYTHING.parsed)(as_object(value)) == data
 
 
 @pytest.mark.parametrize(
@@ -159,8 +155,8 @@ def test_what_is_taken_is_written_the_same(data: bytes) -> None:
 )
 def test_what_does_not_fit_is_not_written(type_: Any, value: Any) -> None:
     write = writer_of(load_text("t", 1, record(a=type_)).parsed)
-    with pytest.raises(ValueError):  # noqa: PT011
-        write([].append, SimpleNamespace(a=value))
+    with pytest.raises((ValueError, LookupError)):
+        write(SimpleNamespace(a=value))
 
 
 def test_what_is_not_supported_is_said_when_it_is_made() -> None:
