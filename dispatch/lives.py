@@ -173,7 +173,7 @@ class LiveService:
         match outcome:
             case Created(generation):
                 self._fleet.took(generation.worker_id)
-                self._report_opened(live_id, generation, partition)
+                self._report_opened(live_id, generation, partition, opening.options)
                 return Opened(live_id, generation, partition)
             case Existing() | LiveExists() | IdempotencyMismatch():
                 return outcome
@@ -183,9 +183,16 @@ class LiveService:
                     self._fleet.refused(candidate.worker_id)
                 return None
 
-    def _report_opened(self, live_id: str, generation: Generation, partition: int) -> None:
+    def _report_opened(
+        self, live_id: str, generation: Generation, partition: int, options: LiveOptions
+    ) -> None:
+        """With its options, so that the topics alone tell how a live has to be replayed."""
+        given = json.dumps(options.as_mapping(), separators=(",", ":"))
         self._publisher.report(
-            EventKind.STATE_UPDATED, live_id, generation, {"state": "open", "partition": partition}
+            EventKind.STATE_UPDATED,
+            live_id,
+            generation,
+            {"state": "open", "partition": partition, "options": given},
         )
         self._publisher.report(
             EventKind.GENERATION_COMMITTED,
