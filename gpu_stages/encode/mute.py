@@ -1,4 +1,4 @@
-"""Ending sound that was cut off by an interrupt, without a click.
+"""Beginning and ending sound in the middle, without a click.
 
 PURE.
 """
@@ -12,12 +12,19 @@ from schemas.media import SAMPLE_RATE_HZ, TICK_SAMPLES
 
 FADE_SAMPLES: Final = SAMPLE_RATE_HZ // 100  # 10 ms
 
+ABRUPT: Final = 100
+"""A first sample above this was not faded in by whoever made the sound: -50 dBFS."""
+
 _RAMP: Final = 0.5 + 0.5 * np.cos(np.pi * (np.arange(FADE_SAMPLES) + 0.5) / FADE_SAMPLES)
 _SILENCE: Final = np.zeros(TICK_SAMPLES, np.int16)
 
 
 class Muter:
-    """One live's: silences muted ticks, and fades out whatever sounded up to them.
+    """One binding's: silences muted ticks, and fades out whatever sounded up to them.
+
+    Speech that another owner began is taken up in the middle: behind silence such sound fades in.
+    The samples themselves are the same on every owner; only here, where they are encoded for a
+    viewer who heard nothing before, does their beginning matter.
 
     An interrupt meets a turn in one of two ways. Ticks of it may still be on their way: the first
     of them fades out. Or there are none, and the next tick is silent already: then the last 10 ms
@@ -36,6 +43,10 @@ class Muter:
         goes_on = bool(pcm[:FADE_SAMPLES].any())
         mirrored = self._tail[::-1]
         self._tail = _SILENCE[:FADE_SAMPLES] if muted else pcm[-FADE_SAMPLES:].copy()
+        if not muted and not sounding and abs(int(pcm[0])) > ABRUPT:
+            out = pcm.copy()
+            out[:FADE_SAMPLES] = np.rint(pcm[:FADE_SAMPLES] * _RAMP[::-1])
+            return out
         if not muted and (goes_on or not sounding):
             return pcm
         if not sounding:

@@ -15,7 +15,6 @@ import structlog
 
 from gpu_stages.header import Header, MessageKind
 from gpu_stages.live_table import LiveRow, name_code
-from gpu_stages.speech.levels import FADE_SAMPLES
 from gpu_stages.speech.synthesis import Plan, at_sample, plan, speak_piece
 from gpu_stages.speech.voice_model import VoiceModel
 from gpu_stages.speech.voice_parts import EMPTY, VoiceParts
@@ -197,8 +196,6 @@ class SpeechStage(Stage):
         for begin in range(front, length, self._voice_samples_max):
             end = min(begin + self._voice_samples_max, length)
             parts = piece.cut(begin, end, job.begin)
-            if begin == front and front > 0:
-                _fade_in(parts)
             self._append(job, parts, job.begin + begin, last=job.made() and end == length)
         if job.made() and not (job.ready and job.ready[-1][0].flags & TickFlag.LAST_OF_SEGMENT):
             self._append(job, EMPTY, max(skip, job.begin + length), last=True)
@@ -220,10 +217,3 @@ class SpeechStage(Stage):
     def _fail(self, header: Header, reason: str, out: Outbox) -> None:
         self._counts["failed"] += 1
         out.send(replace(header, kind=MessageKind.SEGMENT_FAILED), (reason.encode(),))
-
-
-def _fade_in(parts: VoiceParts) -> None:
-    """Where speech is taken up in the middle it begins without a click. Changes `parts.pcm`."""
-    length = min(FADE_SAMPLES, len(parts.pcm))
-    for index in range(length):
-        parts.pcm[index] = int(parts.pcm[index]) * (2 * index + 1) // (2 * length)

@@ -250,6 +250,19 @@ def test_the_fade_does_not_click(on_its_way: bool) -> None:
     assert not sound[end + FADE_SAMPLES :].any()
 
 
+def test_speech_taken_up_in_the_middle_does_not_begin_with_a_click() -> None:
+    sound = np.roll(tone(0), -11)
+    assert abs(int(sound[0])) > 2000, "a beginning here would click"
+    heard = Muter().step(sound, muted=False)
+    before = np.zeros(600)
+    cut, faded = (np.concatenate([before, one[:600]]).astype(float) for one in (sound, heard))
+    assert high_share(cut) > 20 * high_share(faded)
+    assert np.array_equal(heard[FADE_SAMPLES:], sound[FADE_SAMPLES:])
+    muter = Muter()
+    muter.step(tone(0), muted=False)
+    assert np.array_equal(muter.step(sound, muted=False), sound), "within speech nothing fades"
+
+
 def test_silence_stays_silence_and_sound_stays_sound() -> None:
     muter = Muter()
     quiet = np.zeros(TICK_SAMPLES, np.int16)

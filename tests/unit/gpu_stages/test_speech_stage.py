@@ -113,8 +113,7 @@ def test_what_is_left_out_changes_nothing_behind_it(stage: SpeechStage, skip_tic
     assert sent[0].header.flags & TickFlag.FIRST_OF_SEGMENT
     assert sent[-1].header.flags & TickFlag.LAST_OF_SEGMENT
     assert len(rest) == len(whole) - skip
-    assert np.array_equal(rest[120:], whole[skip + 120 :])
-    assert skip == 0 or abs(int(rest[0])) < 100
+    assert np.array_equal(rest, whole[skip:])
 
 
 def test_all_skipped_still_ends(stage: SpeechStage) -> None:
