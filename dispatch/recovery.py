@@ -8,7 +8,7 @@ worker anything: its cursor and checkpoint are in the store, and what it still d
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -43,7 +43,7 @@ from schemas.events import EventKind
 from schemas.partition import partition_of
 from schemas.store_values import WorkerState
 
-_OneLive = Callable[[str, Generation], Coroutine[Any, Any, None]]
+_Guard = TypeVar("_Guard", Generation, Generation | None)
 
 _log = structlog.get_logger(__name__)
 
@@ -122,7 +122,11 @@ class Recovery:
         if now_ms - since_ms >= self._limits.bury_ms:
             await bury_worker(self._db, worker_id)
 
-    async def _together(self, work: _OneLive, lives: Sequence[tuple[str, Generation]]) -> None:
+    async def _together(
+        self,
+        work: Callable[[str, _Guard], Coroutine[Any, Any, None]],
+        lives: Sequence[tuple[str, _Guard]],
+    ) -> None:
         """A bounded number at once; the first that fails ends the round."""
         at_once = self._limits.recoveries_at_once_max
         for first in range(0, len(lives), at_once):
@@ -157,18 +161,20 @@ class Recovery:
                 )
         self.orphans = seen
 
-    async def _retry(self, live_id: str, dead: Generation) -> None:
+    async def _retry(self, live_id: str, dead: Generation | None) -> None:
         await self._advance(live_id, dead)
 
-    async def _advance(self, live_id: str, dead: Generation) -> bool:
-        """True when the live needs no recovery any more, whoever did it."""
+    async def _advance(self, live_id: str, dead: Generation | None) -> bool:
+        """True when the live needs no recovery any more, whoever did it. `dead` None: a record
+        opened it where nobody had room, and it never had an owner.
+        """
         partition = partition_of(live_id.encode(), self._partition_count)
         for candidate in rank(
             self._fleet.candidates(),
             partition=partition,
             draw=self._mint.draw,
             tries_max=self._limits.placement_tries_max,
-            avoid=frozenset((dead.worker_id,)),
+            avoid=frozenset() if dead is None else frozenset((dead.worker_id,)),
         ):
             outcome = await commit_generation(
                 self._db,
@@ -198,11 +204,13 @@ class Recovery:
                     raise RuntimeError("a recovery uses no reservation")
         return False
 
-    def _report(self, live_id: str, dead: Generation, generation: Generation) -> None:
+    def _report(self, live_id: str, dead: Generation | None, generation: Generation) -> None:
+        """Say who owns the live now, and why."""
+        source = None if dead is None else dead.worker_id
         _log.info(
             "live_recovered",
             live_id=live_id,
-            from_worker=dead.worker_id,
+            from_worker=source,
             to_worker=generation.worker_id,
             epoch=generation.epoch,
         )
@@ -213,7 +221,7 @@ class Recovery:
             {
                 "worker_id": generation.worker_id,
                 "epoch": generation.epoch,
-                "from_worker_id": dead.worker_id,
-                "cause": "worker_died",
+                "from_worker_id": source,
+                "cause": "worker_died" if source else "record",
             },
         )

@@ -41,6 +41,7 @@ from ownership.values import (
     read_worker,
 )
 from schemas.store_values import (
+    GenerationValue,
     IdempotencyValue,
     LiveState,
     LiveStatus,
@@ -67,22 +68,20 @@ async def create_live(db: Database, request: CreateLive) -> CreateResult:
         if repeated is not None:
             return repeated
         raw_gen, raw_worker = tr.get_many([keys.gen(request.live_id), keys.worker(request.target)])
-        worker = read_worker(raw_worker)
-        refusal = admission_refusal(request.target, worker)
-        if refusal is not None or worker is None:
-            return refusal or WorkerNotReady(request.target)
-        slot = slots.find_free(tr, worker, request.slot_draw)
-        if slot is None:
-            return NoFreeSlot(request.target)
-        value = next_generation(
-            read_generation(raw_gen), request.target, slot, request.commit_id, request.now_ms
+        placed = place(
+            tr,
+            request.live_id,
+            read_generation(raw_gen),
+            request.target,
+            read_worker(raw_worker),
+            request.commit_id,
+            request.slot_draw,
+            request.now_ms,
         )
-        tr.set(keys.gen(request.live_id), value.encode())
-        held = SlotValue(request.live_id, value.epoch, SlotState.HELD, request.now_ms)
-        slots.put(tr, request.target, slot, None, held)
-        own(tr, request.live_id, request.target, value.epoch)
+        if not isinstance(placed, Generation):
+            return placed
         _open(tr, request)
-        return Created(Generation(request.target, value.epoch))
+        return Created(placed)
 
     return await db.run(body)
 
@@ -110,24 +109,58 @@ def _repeated(tr: Transaction, request: CreateLive) -> CreateResult | None:
     return create_refusal(live, generation)
 
 
+def place(
+    tr: Transaction,
+    live_id: str,
+    last: GenerationValue | None,
+    target: str,
+    worker: WorkerValue | None,
+    commit_id: str,
+    slot_draw: int,
+    now_ms: int,
+) -> Generation | NoFreeSlot | WorkerNotReady:
+    """Commit the generation after `last` to a free slot of the target, if it is admitted there.
+
+    `worker` is what the store holds of the target.
+    """
+    refusal = admission_refusal(target, worker)
+    if refusal is not None or worker is None:
+        return refusal or WorkerNotReady(target)
+    slot = slots.find_free(tr, worker, slot_draw)
+    if slot is None:
+        return NoFreeSlot(target)
+    value = next_generation(last, target, slot, commit_id, now_ms)
+    tr.set(keys.gen(live_id), value.encode())
+    held = SlotValue(live_id, value.epoch, SlotState.HELD, now_ms)
+    slots.put(tr, target, slot, None, held)
+    own(tr, live_id, target, value.epoch)
+    return Generation(target, value.epoch)
+
+
 def _open(tr: Transaction, request: CreateLive) -> None:
-    raw_cursor, raw_mark = tr.get_many(
-        [keys.cursor(request.live_id), keys.watermark(request.partition)]
+    open_state(
+        tr,
+        request.live_id,
+        LiveState(
+            LiveStatus.OPEN,
+            request.options,
+            request.partition,
+            request.now_ms,
+            create_id=request.create_id,
+        ),
     )
-    live = LiveState(
-        LiveStatus.OPEN,
-        request.options,
-        request.partition,
-        request.now_ms,
-        create_id=request.create_id,
-    )
-    tr.set(keys.live(request.live_id), live.encode())
-    cursor = first_cursor(read_cursor(raw_cursor), int64(raw_mark))
-    tr.set(keys.cursor(request.live_id), cursor.encode())
-    tr.set(keys.by_partition(request.partition, request.live_id), b"")
     if request.idempotency_key is not None:
         kept = IdempotencyValue(request.live_id, request.request_hash, request.now_ms)
         tr.set(keys.idem(request.idempotency_key), kept.encode())
+
+
+def open_state(tr: Transaction, live_id: str, live: LiveState) -> None:
+    """Write an open live, its first cursor and its place in the partition's index."""
+    raw_cursor, raw_mark = tr.get_many([keys.cursor(live_id), keys.watermark(live.partition)])
+    tr.set(keys.live(live_id), live.encode())
+    cursor = first_cursor(read_cursor(raw_cursor), int64(raw_mark))
+    tr.set(keys.cursor(live_id), cursor.encode())
+    tr.set(keys.by_partition(live.partition, live_id), b"")
 
 
 def own(tr: Transaction, live_id: str, worker_id: str, epoch: int) -> None:

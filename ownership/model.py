@@ -14,6 +14,9 @@ from ownership.release_model import AlreadyDisposed as AlreadyDisposed
 from ownership.release_model import BelongsToOpenLive as BelongsToOpenLive
 from ownership.release_model import CursorMoved as CursorMoved
 from ownership.release_model import Disposed as Disposed
+from ownership.release_model import LivedBefore as LivedBefore
+from ownership.release_model import OpenedForRecord as OpenedForRecord
+from ownership.release_model import OpenForRecord as OpenForRecord
 from ownership.release_model import Released as Released
 from ownership.release_model import ReleaseItem as ReleaseItem
 from ownership.release_model import Stale as Stale
@@ -337,14 +340,17 @@ class Standby:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A live that waits for capacity, still guarded by the generation of its dead owner."""
+    """A live that waits for capacity, still guarded by the generation of its dead owner; or one
+    that a record opened where nobody had room, and that never had an owner."""
 
     live_id: str
     value: OrphanValue
 
     @property
-    def generation(self) -> Generation:
-        """The dead generation: the guard of the recovery's `commit_generation`."""
+    def generation(self) -> Generation | None:
+        """The guard of the recovery's `commit_generation`: the dead generation, or nobody's."""
+        if not self.value.worker_id:
+            return None
         return Generation(self.value.worker_id, self.value.epoch)
 
 

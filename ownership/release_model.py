@@ -5,6 +5,7 @@ PURE.
 
 from dataclasses import dataclass
 
+from schemas.options import LiveOptions
 from schemas.store_values import Checkpoint, Cursor, Generation
 
 # -- release ----------------------------------------------------------------------------------
@@ -72,3 +73,39 @@ class AlreadyDisposed:
     """The record lies below the live's cursor: released, skipped or dead-lettered before."""
 
     next_offset: int
+
+
+# -- lives that records open ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenForRecord:
+    """Open the live that the record at `offset` names, unless it lived before.
+
+    `targets` are workers in the order in which admission is tried; when all refuse, the live is
+    opened all the same and waits as an orphan.
+    """
+
+    live_id: str
+    options: LiveOptions
+    partition: int
+    offset: int
+    targets: tuple[str, ...]
+    commit_id: str
+    create_id: str
+    now_ms: int
+    slot_draw: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedForRecord:
+    """The record is the live's. `generation` None: it waits for capacity."""
+
+    generation: Generation | None
+
+
+@dataclass(frozen=True, slots=True)
+class LivedBefore:
+    """A live of this id was closed: a record does not bring it back."""
+
+    live_id: str

@@ -9,10 +9,11 @@ import dispatch.recovery
 from dispatch.limits import Limits
 from dispatch.lives import Opened, Opening
 from dispatch.service import DispatchService
+from ownership.auto_create import open_for_record
 from ownership.kv import Database
 from ownership.lives import get_live
 from ownership.memory import Faults, MemoryDatabase
-from ownership.model import Generation
+from ownership.model import Generation, OpenedForRecord, OpenForRecord
 from ownership.recovery import list_orphans, mark_orphan
 from ownership.workers import list_workers
 from schemas.events import EventKind
@@ -253,3 +254,20 @@ async def test_the_loops_survive_a_store_that_goes_away(world: World) -> None:
     service.db.faults = None
     await world.worker("w2")
     await until(lambda: len(service.fleet.views) == 2, what="a reading after the outage")
+
+
+async def test_a_live_that_a_record_opened_without_room_is_placed_when_there_is(
+    world: World,
+) -> None:
+    service = world.service()
+    request = OpenForRecord("a", LiveOptions(), 0, 5, (), "commit", "create", 0)
+    assert await open_for_record(world.db, request) == OpenedForRecord(None)
+    await rounds(world, service, 2)
+    assert service.recovery.orphans == 1
+    view = await get_live(world.db, "a")
+    assert view is not None
+    assert (view.open, view.generation) == (True, None)
+    await world.worker("w1")
+    await rounds(world, service, 1)
+    assert await owner(world, "a") == Generation("w1", 1)
+    assert await list_orphans(world.db, None, 10) == []
