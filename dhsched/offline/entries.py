@@ -1,8 +1,12 @@
-"""What a capture holds: a live's records as they lay in the log, its events, and how it was opened.
+"""What a capture holds: records of lives as they lay in the log, and the events about them.
 
 Entries come in the order of their timestamps as far as each partition's own order allows: within a
 partition of a topic the order is the log's. Offsets are the log's own and may have gaps; a
 segment's voice is seeded by them, so a replay that kept none of them would sound different.
+
+A live that was opened before the captured range has the event that opened it (`options_of`) and the
+last one that claimed it (`generation_of`) before everything else. The clocks of producers and of
+the system differ: a live's first record may stand before the event that opened it.
 
 PURE.
 """
@@ -46,23 +50,7 @@ class CapturedEvent:
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedLive:
-    """How a live was opened, from the event that said so; before every record of that live.
-
-    A live that was opened before the captured range comes first, with the generation that had
-    claimed it when the range began; else `worker_id` is "" and `epoch` 0. Without events (a topic
-    of somebody else's cluster) there is none: the live then has default options.
-    """
-
-    live_id: str
-    options: LiveOptions
-    timestamp_ms: int
-    worker_id: str = ""
-    epoch: int = 0
-
-
-Entry: TypeAlias = CapturedRecord | CapturedEvent | CapturedLive
+Entry: TypeAlias = CapturedRecord | CapturedEvent
 
 
 @dataclass(frozen=True, slots=True)
