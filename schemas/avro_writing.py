@@ -29,7 +29,9 @@ _LAST = tuple(bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for 
 # Whole integers from _SMALL_MIN up to, not including, _SMALL_END, at their own index: Python counts
 # a negative one from the end.
 _SMALL_MIN, _SMALL_END = -64, _PIECE >> 1
-_SMALL = (*(_LAST[n << 1] for n in range(_SMALL_END)), *(_LAST[~(n << 1)] for n in range(_SMALL_MIN, 0)))
+_SMALL = tuple(
+    _LAST[n << 1 if n >= 0 else ~(n << 1)] for n in (*range(_SMALL_END), *range(_SMALL_MIN, 0))
+)
 
 
 def writer_of(schema: Any, before: bytes = b"") -> Writer:
