@@ -11,6 +11,7 @@ itself elsewhere.
 
 from random import Random
 
+from controller.auto_create import AutoCreate
 from controller.counters import Counters
 from controller.custody import Custody
 from controller.dead_letters import DeadLetters
@@ -44,6 +45,7 @@ class Consumer:
         counters: Counters,
         decoder: Decoder,
         partition_count: int,
+        auto_create: AutoCreate | None = None,
     ) -> None:
         self._db = db
         self._calls = calls
@@ -51,7 +53,9 @@ class Consumer:
         self._decoder = decoder
         self.feeds: dict[int, PartitionFeed] = {}
         self._ranges = RangeReading(ranges, tasks, limits, rng, counters, self.finished_below)
-        unowned = Unowned(db, calls, letters, ranges, limits, counters, partition_count)
+        unowned = Unowned(
+            db, calls, letters, ranges, limits, counters, partition_count, auto_create
+        )
         self.custody = Custody(
             group,
             db,

@@ -19,6 +19,7 @@ class Counters:
     store_retries: int = 0
     claims: int = 0
     claims_refused: int = 0
+    lives_auto_created: int = 0
     moves_out: int = 0
     moves_refused: int = 0
     interrupts: int = 0

@@ -12,6 +12,7 @@ from random import Random
 import structlog
 
 from controller.announce import Announcer
+from controller.auto_create import AutoCreate, OpenedByRecord, events_of_opening
 from controller.clock import Clock
 from controller.consume import Consumer
 from controller.counters import Counters
@@ -34,6 +35,7 @@ from gpu_stages.runtime_contract import StageRuntime
 from ownership.kv import Database
 from ownership.model import WorkerDead
 from ownership.workers import list_workers, mark_dead, register_worker, set_draining
+from schemas.options import LiveOptions
 from schemas.store_values import LoadView, WorkerState, WorkerValue
 from schemas.topics import TEXT_TOPIC
 from stream.transport import BrokerAway, GroupReader, Producer, RangeReader, Transport
@@ -47,13 +49,15 @@ LOOK_AGAIN_S = 0.02
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """What an operator says of this worker. `confluent_ids`: schema registry ids and fingerprints,
-    the same on every worker."""
+    the same on every worker. `auto_create`: the options of a live that a record of an unknown id
+    opens; None sends such records to the dead-letter topic."""
 
     node: str
     capacity: int
     url: str
     group: str = GROUP
     confluent_ids: dict[int, int] = field(default_factory=dict[int, int])
+    auto_create: LiveOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class Incarnation:
             waiting_max=limits.events_waiting_max,
             at_once=limits.events_at_once,
         )
-        self.consumer = self._make_consumer(letters)
+        self.consumer = self._make_consumer(letters, mint)
         self.lives = self._make_lives(letters, mint)
         self.watch = OwnershipWatch(
             world.db,
@@ -147,7 +151,8 @@ class Incarnation:
         self._drain: Drain | None = None
         self._draining: asyncio.Task[None] | None = None
 
-    def _make_consumer(self, letters: DeadLetters) -> Consumer:
+    def _make_consumer(self, letters: DeadLetters, mint: IdMint) -> Consumer:
+        decoder = Decoder(self.options.confluent_ids)
         return Consumer(
             db=self._world.db,
             calls=self.calls,
@@ -158,8 +163,31 @@ class Incarnation:
             limits=self.limits.reading,
             rng=self._world.rng,
             counters=self.counters,
-            decoder=Decoder(self.options.confluent_ids),
+            decoder=decoder,
             partition_count=self._connections.partition_count,
+            auto_create=self._make_auto_create(decoder, mint),
+        )
+
+    def _make_auto_create(self, decoder: Decoder, mint: IdMint) -> AutoCreate | None:
+        world, options = self._world, self.options.auto_create
+        if options is None:
+            return None
+
+        def opened(live: OpenedByRecord) -> None:
+            for event in events_of_opening(live, mint, world.clock.wall_ms()):
+                self.announcer.say(event)
+
+        return AutoCreate(
+            world.db,
+            self.calls,
+            decoder,
+            mint,
+            world.clock,
+            world.rng,
+            self.counters,
+            self.worker_id,
+            options,
+            opened,
         )
 
     def _make_lives(self, letters: DeadLetters, mint: IdMint) -> Lives:

@@ -166,6 +166,7 @@ async def _open(settings: WorkerSettings, port: int) -> AsyncGenerator[_Parts]:
             url=settings.url or _url(settings.host, port),
             group=settings.group,
             confluent_ids=settings.confluent_ids,
+            auto_create=settings.auto_create(),
         )
         world = WorkerWorld(db, transport, runtime, PacedMedia(clock), clock, rng)
         yield _Parts(Worker(options, world, settings.checked_limits()), runtime, whep)

@@ -24,6 +24,7 @@ _COUNTED = {
     "store_retries": "Store calls repeated because the store was away",
     "claims": "Generations claimed",
     "claims_refused": "Claims of generations that had ended",
+    "lives_auto_created": "Lives that a record of an unknown id opened",
     "moves_out": "Lives handed over",
     "moves_refused": "Hand-overs that the target did not take",
     "interrupts": "Interrupts carried out",

@@ -162,6 +162,8 @@ class SessionMachine(SessionSpeech):
                 queue.resume(rest.offset, rest.record.text, now_ms, rest.record.event_id)
         for what in lost:
             self._error("text_lost", what, queue.cursor)
+            # Said once: the next checkpoint does not name it any more.
+            self._dirty = True
         if rebuild.closes:
             # What came behind the CLOSE is not ours to speak, and must not be forgotten either:
             # while the queue holds it, the route ends below it, and the custodian finds it there.

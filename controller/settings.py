@@ -10,6 +10,7 @@ from pydantic import Field
 from controller.incarnation import GROUP
 from controller.limits import BadLimits, Limits
 from hosting.settings import BadSettings, RoleSettings, meant
+from schemas.options import BadOptions, LiveOptions
 
 
 class WorkerSettings(RoleSettings):
@@ -39,6 +40,13 @@ class WorkerSettings(RoleSettings):
     confluent_ids: dict[int, int] = Field(
         default_factory=dict, description="Schema registry ids and the fingerprints they stand for"
     )
+    unknown_lives: Literal["reject", "create"] = Field(
+        "reject",
+        description="What becomes of text for an id that never lived: dead letters, or a live",
+    )
+    unknown_live_options: dict[str, Any] = Field(
+        default_factory=dict, description="Options of such a live, as when one is created"
+    )
     limits: dict[str, int] = Field(
         default_factory=dict,
         description="Names as in controller/limits.py; parts with a dot: reading.records_max",
@@ -47,8 +55,20 @@ class WorkerSettings(RoleSettings):
     def check(self) -> None:
         """Raises BadSettings."""
         self.checked_limits()
+        self.auto_create()
         if self.viewers_per_live_max > self.viewers_max:
             raise BadSettings("viewers_per_live_max must not exceed viewers_max")
+
+    def auto_create(self) -> LiveOptions | None:
+        """The options of lives that records open; None where records open none.
+
+        Raises BadSettings.
+        """
+        try:
+            options = LiveOptions.from_mapping(self.unknown_live_options)
+        except BadOptions as error:
+            raise BadSettings(f"unknown_live_options: {error}") from error
+        return options if self.unknown_lives == "create" else None
 
     def checked_limits(self) -> Limits:
         """The limits with this file's changes. Raises BadSettings."""

@@ -7,7 +7,8 @@ What becomes of each, decided by the store in the transaction that looks at the 
 - the live is open and somebody else's, or waits for an owner: it is theirs. Until their cursor has
   passed it, it keeps the partition's watermark back;
 - it lies below the live's cursor: finished before;
-- it lies in a partition that is not its key's: a dead letter, whatever the live's state.
+- it lies in a partition that is not its key's: a dead letter, whatever the live's state;
+- the id never lived and the policy is `create`: its text opens the live (`auto_create`).
 
 Of one live the records are looked at in order, because a disposal moves the floor past everything
 before it. Lives known to be open elsewhere are not asked about record by record; `revisit` looks
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from controller.auto_create import AutoCreate
 from controller.counters import Counters
 from controller.dead_letters import DeadLetters
 from controller.limits import ReadingLimits
@@ -27,7 +29,14 @@ from controller.store_calls import StoreCalls
 from ownership.custody import dispose_unowned
 from ownership.kv import Database, Reads
 from ownership.lives import get_live, view_live
-from ownership.model import AlreadyDisposed, BelongsToOpenLive, Disposed, LiveView
+from ownership.model import (
+    AlreadyDisposed,
+    BelongsToOpenLive,
+    Disposed,
+    LivedBefore,
+    LiveView,
+    OpenedForRecord,
+)
 from schemas.bad_record import BadRecord, DeadLetterReason
 from schemas.live_id import decode_key
 from schemas.partition import partition_of
@@ -108,8 +117,10 @@ class Unowned:
         limits: ReadingLimits,
         counters: Counters,
         partition_count: int,
+        auto_create: AutoCreate | None,
     ) -> None:
         self._partition_count = partition_count
+        self._auto_create = auto_create
         self._db = db
         self._calls = calls
         self._letters = letters
@@ -153,14 +164,11 @@ class Unowned:
             if live_id in book.elsewhere and raw.offset not in book.begun:
                 book.note(live_id, raw.offset, raw.offset)
                 continue
-            outcome = await self._calls.insist(
-                lambda raw=raw: dispose_unowned(self._db, live_id, raw.partition, raw.offset),
-                "dispose",
-            )
+            outcome = await self._take(live_id, raw)
             match outcome:
                 case Disposed():
                     letters.append(raw)
-                case BelongsToOpenLive():
+                case BelongsToOpenLive() | OpenedForRecord():
                     book.note(live_id, raw.offset, raw.offset)
                 case AlreadyDisposed():
                     pass
@@ -168,6 +176,19 @@ class Unowned:
                     assert_never(outcome)
         if letters:
             await self._send_disposed(book, live_id, letters)
+
+    async def _take(
+        self, live_id: str, raw: KafkaRecord
+    ) -> Disposed | BelongsToOpenLive | OpenedForRecord | AlreadyDisposed:
+        """What the store makes of one record: the policy's live, or what a disposal answers."""
+        auto_create = self._auto_create
+        if auto_create is not None and auto_create.wants(raw):
+            opened = await auto_create.open(live_id, raw)
+            if not isinstance(opened, LivedBefore):
+                return opened
+        return await self._calls.insist(
+            lambda: dispose_unowned(self._db, live_id, raw.partition, raw.offset), "dispose"
+        )
 
     async def _send_disposed(
         self, book: UnownedBook, live_id: str, records: list[KafkaRecord]

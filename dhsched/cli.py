@@ -121,6 +121,9 @@ def worker(
     store: Store = "",
     device: Annotated[str | None, Parameter(env_var="DHSCHED_DEVICE")] = None,
     stages: Annotated[Path | None, Parameter(env_var="DHSCHED_STAGES")] = None,
+    unknown_lives: Annotated[
+        Literal["reject", "create"] | None, Parameter(env_var="DHSCHED_UNKNOWN_LIVES")
+    ] = None,
     host: Annotated[str | None, Parameter(env_var="DHSCHED_HOST")] = None,
     port: Annotated[int | None, Parameter(env_var="DHSCHED_PORT")] = None,
     config: Annotated[Path | None, Parameter(env_var="DHSCHED_CONFIG")] = None,
@@ -138,6 +141,8 @@ def worker(
         cpu or cuda:N.
     stages
         TOML file naming the stages' classes.
+    unknown_lives
+        What becomes of text for an id that never lived: dead letters (reject), or a live (create).
     host
         Address its HTTP interface listens on.
     port
@@ -155,6 +160,7 @@ def worker(
         "capacity": capacity,
         "device": device,
         "stages": stages,
+        "unknown_lives": unknown_lives,
         "host": host,
         "port": port,
     }

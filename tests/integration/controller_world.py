@@ -284,6 +284,7 @@ class World:
         slots: int | None = None,
         ms_per_character: int = 60,
         paced: bool = False,
+        auto_create: LiveOptions | None = None,
     ) -> Member:
         """A worker that has registered."""
         process = SimProcess(self.loop, node)
@@ -300,7 +301,7 @@ class World:
         transport = MemoryTransport(self.broker)
         with self.loop.current():
             worker = Worker(
-                WorkerOptions(node, capacity, f"http://{node}"),
+                WorkerOptions(node, capacity, f"http://{node}", auto_create=auto_create),
                 WorkerWorld(db, transport, runtime, media, self.clock, Random(self.rng.random())),
                 limits,
             )

@@ -11,6 +11,7 @@ from controller.session_core import SessionLimits
 from controller.settings import WorkerSettings
 from hosting.settings import BadSettings
 from hosting.start import StartFailed
+from schemas.options import LiveOptions
 
 
 def test_flags_go_before_the_environment_before_the_file(
@@ -39,6 +40,8 @@ def test_flags_go_before_the_environment_before_the_file(
         ("[worker.limits]\nsession = 3\n", "not a number"),
         ("[worker.limits]\n'session.checkpoint_ms' = 5000\n", "checkpoint_ms above 500"),
         ("[worker]\nviewers_max = 2\nviewers_per_live_max = 3\n", "viewers_per_live_max"),
+        ('[worker]\nunknown_lives = "maybe"\n', "unknown_lives"),
+        ("[worker.unknown_live_options]\nlok = 'clay'\n", "there is no such option"),
         ("worker = 3\n", "must be a table"),
         ("[worker\n", "not valid TOML"),
     ],
@@ -106,3 +109,11 @@ async def test_a_broker_that_does_not_answer_is_said() -> None:
         port = nobody.getsockname()[1]
     with pytest.raises(StartFailed, match="no Kafka broker answers"):
         await serve(WorkerSettings.load({"kafka": f"127.0.0.1:{port}"}))
+
+
+def test_records_open_lives_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "dhsched.toml"
+    file.write_text("[worker.unknown_live_options]\nlook = 'studio'\n")
+    assert WorkerSettings.load({}, file).auto_create() is None
+    settings = WorkerSettings.load({"unknown_lives": "create"}, file)
+    assert settings.auto_create() == LiveOptions(look="studio")
