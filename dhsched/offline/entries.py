@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from schemas.events import EventKind, LiveEvent
 from schemas.options import BadOptions, LiveOptions
+from schemas.topics import EVENTS_TOPIC
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -55,10 +56,11 @@ Entry: TypeAlias = CapturedRecord | CapturedEvent
 
 @dataclass(frozen=True, slots=True)
 class CaptureHeader:
-    """What was asked for, in the file's metadata.
+    """What was asked for, in the file's metadata. `live_id` None: all lives.
 
-    `ranges` maps each partition that was read to (first offset, offset after the last); empty in a
-    file that was made of text. `live_id` None: all lives. `partition_count` is the topic's.
+    `ranges` maps each partition that was read to (first offset, the one after the last); both maps
+    are empty for a file that was made of text. Events that name no record were taken by their time,
+    in [from_ms, until_ms) where there are such bounds. `partition_count` is that of `topic`.
     """
 
     topic: str
@@ -67,6 +69,10 @@ class CaptureHeader:
     version: str
     live_id: str | None = None
     ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    events_topic: str = EVENTS_TOPIC
+    event_ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    from_ms: int | None = None
+    until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
