@@ -98,6 +98,9 @@ def test_every_truncation_gives_the_whole_blocks_before_it(
             assert bool(reader.trouble) == (at != size)
 
 
+TAILS = [b"\x00" * 64, b"\x01junk", b"\xff" * 40, b"\x02\x04ab" + b"x" * 16]
+
+
 @pytest.mark.parametrize("tail", TAILS)
 def test_bytes_that_are_no_block_end_the_whole_part(tmp_path: Path, tail: bytes) -> None:
     path = write(tmp_path / "a.avro", [record(0)])
