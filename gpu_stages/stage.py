@@ -14,7 +14,10 @@ The contract, which `stage_main` keeps and a stage may rely on:
 - `process` is given no more messages than the outbox has room for at `outputs_per_message_max`
   messages each, so a stage that keeps to that number never meets `NoRoom` in `process`. In
   `on_tick` a stage asks `out.room()` and makes the rest the next time.
-- An exception from `process` fails the segments of that batch, not the worker.
+- When `process` raises, it is called again with the same messages in parts: life by life, or in
+  halves when memory ran out. Messages of which something was sent are left out. What still raises
+  alone fails its segments with an event, and nothing else. A stage that keeps what it is given for
+  later says `repeatable = False`: then a batch that raises fails as a whole.
 - `forget` is called before anything of a new binding of that slot is shown to the stage.
 """
 
@@ -126,6 +129,10 @@ class Stage(ABC):
 
     takes_device_parts: ClassVar[bool] = False
     """Whether parts may arrive in device memory; else they come through host memory."""
+
+    repeatable: ClassVar[bool | None] = None
+    """Whether `process` may be given messages of a call that raised again. None: unless the stage
+    overrides `on_tick`, which is for what it keeps."""
 
     batch_max: int = 8
     """How many messages `process` takes at once; the TOML may set it."""

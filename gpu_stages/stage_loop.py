@@ -5,7 +5,11 @@
 Messages stay in their slots while they are pending, so a stage that falls behind, or that has no
 room downstream, makes its producer wait: nothing is dropped on the way. Lives take turns in every
 batch, so a live that floods delays the others by one message each. Right before `process` every
-message is checked against the live table: authority is here, in one place for every stage.
+message is checked against the live table (`authority`), in one place for every stage.
+
+A batch is due when it is full or when its oldest message has waited `wait_us_max`; a stage that is
+then idle takes it at once. So a message waits at most `wait_us_max` and the batches before its own.
+A batch that raises is tried again in parts (see `poison`), so that only the culprit's lives fail.
 """
 
 import select
@@ -15,20 +19,26 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from gpu_stages.authority import Authority
 from gpu_stages.control import SegmentNotMade
-from gpu_stages.header import Header, MessageKind
+from gpu_stages.header import Header
 from gpu_stages.live_table import LiveRow, LiveTableReader
+from gpu_stages.loop_figures import LoopFigures
 from gpu_stages.memory import quiet_bell
+from gpu_stages.outbox import RingOutbox, not_made
+from gpu_stages.poison import is_out_of_memory, parts_to_retry
 from gpu_stages.ring import RingConsumer, RingProducer, Taken
-from gpu_stages.stage import Message, Part, Stage
+from gpu_stages.stage import Message, Stage
 
 TICK_US_MAX: Final = 10_000
 TICK_US_MIN: Final = 1_000
 IDLE_US_MAX: Final = 1_000_000
 FAILED_CALLS_MAX: Final = 8
-_REASON_CHARS_MAX: Final = 500
+LOG_AGAIN_CALLS: Final = 1024
+ROOM_AGAIN_BATCHES: Final = 256
+"""After so many batches without one, a stage that ran out of memory is given one message more."""
 
 
 class StageKeepsFailing(RuntimeError):
@@ -51,33 +61,33 @@ def now_us() -> int:
     return time.monotonic_ns() // 1000
 
 
-class RingOutbox:
-    """The `Outbox` that a stage sends through."""
-
-    def __init__(self, producer: RingProducer, not_made: Callable[[SegmentNotMade], None]) -> None:
-        self._producer = producer
-        self._not_made = not_made
-        self.sent = 0
-
-    def room(self) -> int:
-        """How many messages can be sent now."""
-        return self._producer.room()
-
-    def send(self, header: Header, parts: Sequence[Part]) -> None:
-        """Publish to the ring, or tell the controller of a segment that failed."""
-        if header.kind is MessageKind.SEGMENT_FAILED:
-            reason = bytes(cast(Any, parts[0])).decode(errors="replace") if parts else ""
-            self._not_made(not_made(header, reason))
-            return
-        self._producer.publish(header, parts)
-        self.sent += 1
+Wait = Callable[[Sequence[int], float], Sequence[int]]
+"""Which of these descriptors are readable, waiting at most so many seconds for one."""
 
 
-def not_made(header: Header, reason: str) -> SegmentNotMade:
-    """The control message for a segment that failed, its reason bounded."""
-    return SegmentNotMade(
-        header.live_slot, header.binding, header.segment_id, reason[:_REASON_CHARS_MAX]
-    )
+def wait_readable(watched: Sequence[int], timeout_s: float) -> Sequence[int]:
+    """The real one."""
+    return select.select(watched, (), (), timeout_s)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A slot in hand, and when it was gathered."""
+
+    taken: Taken
+    came_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A slot of a batch, and the row that it was checked against."""
+
+    taken: Taken
+    row: LiveRow
+
+    @property
+    def header(self) -> Header:
+        return self.taken.header
 
 
 def _invalidate(taken: Taken) -> None:
@@ -98,8 +108,14 @@ class StageLoop:
         ends: Ends,
         on_control: Callable[[], None],
         report: Callable[[SegmentNotMade], None],
+        *,
+        clock: Callable[[], int] = now_us,
+        wait: Wait = wait_readable,
     ) -> None:
-        """`on_control` is called whenever the control socket is readable; it does not block."""
+        """`on_control` is called whenever the control socket is readable; it does not block.
+
+        `clock` (microseconds) and `wait` are the only sources of time.
+        """
         self.stage = stage
         self.wants_ticks = type(stage).on_tick is not Stage.on_tick
         self.stopped = False
@@ -108,12 +124,17 @@ class StageLoop:
         self._on_control = on_control
         self._report = report
         self._out = RingOutbox(ends.outgoing, report)
-        self._pending: dict[int, deque[Taken]] = {}
+        self._clock = clock
+        self._wait_readable = wait
+        self._figures = LoopFigures()
+        self._fits: int | None = None  # messages at once that the memory held, after it did not
+        self._good_batches = 0
+        self._told = ""
+        self._pending: dict[int, deque[_Pending]] = {}
         self._turns: deque[int] = deque()
         self._waiting = 0
         self._first_us = 0
-        self._bindings_seen = 0
-        self._known = [0] * ends.table.rows
+        self._authority = Authority(ends.table, stage.forget, self.counts)
         self._ticked_us = 0
         self._tick_wanted = True
         self._failed_in_a_row = {"process": 0, "on_tick": 0}
@@ -122,7 +143,7 @@ class StageLoop:
         """Until `stop`. Raises `StageKeepsFailing`."""
         while not self.stopped:
             self._wait()
-            self._follow_bindings()
+            self._authority.follow_bindings()
             self._gather()
             self._process_due()
             if self.wants_ticks:
@@ -137,7 +158,7 @@ class StageLoop:
     def _wait(self) -> None:
         ends = self._ends
         watched = [ends.control_fd, ends.bell_fd, ends.incoming.data_fd()]
-        timeout_us = self._until_work_us(now_us())
+        timeout_us = self._until_work_us(self._clock())
         if timeout_us is None:
             timeout_us = IDLE_US_MAX
             watched.append(ends.outgoing.space_fd())
@@ -145,8 +166,8 @@ class StageLoop:
             if self._out.room() == 0:
                 watched.append(ends.outgoing.space_fd())
             gap_us = TICK_US_MIN if self._tick_wanted else TICK_US_MAX
-            timeout_us = min(timeout_us, max(0, self._ticked_us + gap_us - now_us()))
-        readable, _, _ = select.select(watched, (), (), timeout_us / 1e6)
+            timeout_us = min(timeout_us, max(0, self._ticked_us + gap_us - self._clock()))
+        readable = self._wait_readable(watched, timeout_us / 1e6)
         if ends.control_fd in readable:
             self._on_control()
         if ends.bell_fd in readable:
@@ -163,44 +184,9 @@ class StageLoop:
         if not self._waiting:
             return IDLE_US_MAX
         due_us = self._first_us + self.stage.wait_us_max
-        if self._waiting < self.stage.batch_max and at_us < due_us:
+        if self._waiting < self._batch_max() and at_us < due_us:
             return due_us - at_us
         return 0 if self._batch_limit() else None
-
-    # -- authority -------------------------------------------------------------------------------
-
-    def _follow_bindings(self) -> None:
-        """Forget lives whose binding ended, also when no message of theirs comes any more."""
-        bindings = self._ends.table.bindings()
-        if bindings == self._bindings_seen:
-            return
-        self._bindings_seen = bindings
-        for live_slot in range(len(self._known)):
-            self._row(live_slot)
-
-    def _row(self, live_slot: int) -> LiveRow:
-        """The row as it is now; the stage has forgotten what was under an earlier binding."""
-        row = self._ends.table.row(live_slot)
-        known = self._known[live_slot]
-        if row.binding != known:
-            self._known[live_slot] = row.binding
-            if known:
-                self.stage.forget(live_slot)
-        return row
-
-    def _authority(self, header: Header) -> LiveRow | None:
-        """The row that allows this message, or None, counted, when it has no authority."""
-        if header.live_slot >= len(self._known):
-            self.counts["refused_binding"] += 1
-            return None
-        row = self._row(header.live_slot)
-        if header.binding != row.binding:
-            self.counts["refused_binding"] += 1
-            return None
-        if header.epoch < row.epoch:
-            self.counts["refused_epoch"] += 1
-            return None
-        return row
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -213,34 +199,40 @@ class StageLoop:
                 queue = self._pending[live_slot] = deque()
             if not queue:
                 self._turns.append(live_slot)
-            queue.append(taken)
+            at_us = self._clock()
+            queue.append(_Pending(taken, at_us))
             if not self._waiting:
-                self._first_us = now_us()
+                self._first_us = at_us
             self._waiting += 1
+            self._figures.queued(self._waiting, at_us)
+
+    def _batch_max(self) -> int:
+        return min(self.stage.batch_max, self._fits or self.stage.batch_max)
 
     def _batch_limit(self) -> int:
         each = self.stage.outputs_per_message_max
-        return min(self.stage.batch_max, self._out.room() // each) if each else self.stage.batch_max
+        return min(self._batch_max(), self._out.room() // each) if each else self._batch_max()
 
     def _process_due(self) -> None:
-        while self._waiting and not self.stopped and self._until_work_us(now_us()) == 0:
-            self._process(*self._pick(self._batch_limit()))
+        while self._waiting and not self.stopped and self._until_work_us(self._clock()) == 0:
+            self._process(self._pick(self._batch_limit()))
             self._gather()
             if self._ends_want_attention():
                 return
 
     def _ends_want_attention(self) -> bool:
         """Ticks and the control socket get their turn between two batches."""
-        return self.wants_ticks or bool(select.select([self._ends.control_fd], (), (), 0)[0])
+        return self.wants_ticks or bool(self._wait_readable([self._ends.control_fd], 0))
 
-    def _pick(self, limit: int) -> tuple[list[Taken], list[LiveRow]]:
+    def _pick(self, limit: int) -> list[_Checked]:
         """Up to `limit` messages with authority, lives in turns; the others are let go."""
-        batch: list[Taken] = []
-        rows: list[LiveRow] = []
+        batch: list[_Checked] = []
+        at_us = self._clock()
         while self._turns and len(batch) < limit:
             live_slot = self._turns.popleft()
             queue = self._pending[live_slot]
-            taken = queue.popleft()
+            pending = queue.popleft()
+            taken = pending.taken
             self._waiting -= 1
             if queue:
                 self._turns.append(live_slot)
@@ -249,46 +241,108 @@ class StageLoop:
             if not self._ends.incoming.holds(taken):
                 self.counts["dropped_by_reset"] += 1
                 continue
-            row = self._authority(taken.header)
+            row = self._authority.row_for(taken.header)
             if row is None:
                 self._ends.incoming.release(taken)
                 continue
-            batch.append(taken)
-            rows.append(row)
+            batch.append(_Checked(taken, row))
+            self._figures.began(at_us - pending.came_us - self.stage.wait_us_max, at_us)
         self._first_us = 0  # whoever is left has waited for a whole batch already
-        return batch, rows
+        return batch
 
-    def _process(self, batch: list[Taken], rows: list[LiveRow]) -> None:
+    def _process(self, batch: list[_Checked]) -> None:
         if not batch:
             return
-        started_us = now_us()
+        started_us = self._clock()
+        self._out.start_batch()
         try:
-            self.stage.process(
-                [Message(t.header, t.parts, t.on_device) for t in batch], rows, self._out
-            )
-        except Exception as error:
-            self._failed(batch, error)
-        else:
-            self._failed_in_a_row["process"] = 0
+            self._call_in_parts(batch)
         finally:
-            for taken in batch:
-                _invalidate(taken)
-                self._ends.incoming.release(taken)
-        spent_us = now_us() - started_us
+            for each in batch:
+                _invalidate(each.taken)
+                self._ends.incoming.release(each.taken)
+        ended_us = self._clock()
+        spent_us = ended_us - started_us
         self.counts["batches"] += 1
         self.counts["messages"] += len(batch)
         self.counts["process_us"] += spent_us
         self.counts["process_us_max"] = max(self.counts["process_us_max"], spent_us)
+        self._figures.processed(len(batch), spent_us, ended_us)
 
-    def _failed(self, batch: Sequence[Taken], error: Exception) -> None:
-        """Tell the controller which segments are hit; give up when it never works."""
-        traceback.print_exc(file=sys.stderr)
-        reason = f"{self.stage.name}: {type(error).__name__}: {error}"
-        hit = {(t.header.live_slot, t.header.segment_id): t.header for t in batch}
+    def _call_in_parts(self, batch: list[_Checked]) -> None:
+        """The batch at once; what is left of it in parts while parts of it raise."""
+        reason = ""
+        worked = False
+        todo = deque([batch])
+        while todo:
+            part = todo.popleft()
+            error = self._call(part)
+            if error is None:
+                worked = True
+                continue
+            reason = f"{self.stage.name}: {type(error).__name__}: {error}"
+            out_of_memory = is_out_of_memory(error)
+            if out_of_memory:
+                self._make_room(len(part), error)
+            again = parts_to_retry(
+                part,
+                self._out.answered,
+                out_of_memory=out_of_memory,
+                repeatable=self._repeatable(),
+            )
+            if again:
+                self.counts["batches_parted"] += 1
+                todo.extendleft(reversed(again))
+            else:
+                self._report_failed(part, reason)
+        if reason and not worked:
+            self._count_failure("process", reason)
+            return
+        self._failed_in_a_row["process"] = 0
+        self._good_batches += 1
+        if self._fits is not None and self._good_batches % ROOM_AGAIN_BATCHES == 0:
+            self._fits = self._fits + 1 if self._fits + 1 < self.stage.batch_max else None
+
+    def _call(self, part: list[_Checked]) -> Exception | None:
+        """`process` with these messages; what it raised, which is in the log then."""
+        messages = [Message(c.taken.header, c.taken.parts, c.taken.on_device) for c in part]
+        try:
+            self.stage.process(messages, [c.row for c in part], self._out)
+        except Exception as error:
+            self._log(error)
+            return error
+        return None
+
+    def _log(self, error: Exception) -> None:
+        """With its trace, unless the log holds that one already: a live may fail with each tick."""
+        told = repr(error)
+        if told != self._told or self.counts["raised"] % LOG_AGAIN_CALLS == 0:
+            traceback.print_exception(error, file=sys.stderr)
+        self._told = told
+        self.counts["raised"] += 1
+
+    def _repeatable(self) -> bool:
+        said = self.stage.repeatable
+        return not self.wants_ticks if said is None else said
+
+    def _make_room(self, messages: int, error: Exception) -> None:
+        """Ask for less at once from now on, and give back what the failed call still holds."""
+        self.counts["out_of_memory"] += 1
+        self._fits = max(1, messages // 2)
+        self._good_batches = 0
+        traceback.clear_frames(error.__traceback__)
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _report_failed(self, part: Sequence[_Checked], reason: str) -> None:
+        """Tell the controller which segments are hit; idle ticks belong to none."""
+        left = [each.header for each in part if not self._out.answered(each.header)]
+        self.counts["messages_failed"] += len(left)
+        hit = {(header.live_slot, header.segment_id): header for header in left}
         for header in hit.values():
             if header.segment_id:
                 self._report(not_made(header, reason))
-        self._count_failure("process", reason)
 
     def _count_failure(self, method: str, reason: str) -> None:
         self.counts[f"failed_{method}"] += 1
@@ -301,20 +355,21 @@ class StageLoop:
     # -- ticks -----------------------------------------------------------------------------------
 
     def _tick_due(self) -> None:
-        at_us = now_us()
+        at_us = self._clock()
         gap_us = TICK_US_MIN if self._tick_wanted else TICK_US_MAX
         if at_us - self._ticked_us < gap_us:
             return
         self._tick_wanted = False
         self._ticked_us = at_us
-        rows = [row for row in map(self._row, range(len(self._known))) if row.binding]
+        rows = self._authority.bound_rows()
         try:
             self.stage.on_tick(rows, at_us, self._out)
         except Exception as error:
-            traceback.print_exc(file=sys.stderr)
+            self._log(error)
             self._count_failure("on_tick", f"{self.stage.name}: {type(error).__name__}: {error}")
         else:
             self._failed_in_a_row["on_tick"] = 0
+        self.counts["tick_us"] += self._clock() - at_us
 
     # -- figures ---------------------------------------------------------------------------------
 
@@ -322,9 +377,11 @@ class StageLoop:
         """Counters of the loop, and the stage's own figures under their names."""
         figures: dict[str, float] = {
             **self.counts,
+            **self._figures.figures(self._clock()),
             "sent": self._out.sent,
             "pending": self._waiting,
             "room": self._out.room(),
+            "batch_limit": self._batch_max(),
         }
         figures.update({f"stage_{name}": value for name, value in self.stage.stats().items()})
         return figures
@@ -335,7 +392,7 @@ class StageLoop:
             "stage": self.stage.name,
             "stats": self.stats(),
             "pending": {str(slot): len(queue) for slot, queue in self._pending.items()},
-            "bindings": {str(s): binding for s, binding in enumerate(self._known) if binding},
+            "bindings": self._authority.bindings(),
             "failed_in_a_row": self._failed_in_a_row,
-            "ticked_ago_us": now_us() - self._ticked_us if self.wants_ticks else None,
+            "ticked_ago_us": self._clock() - self._ticked_us if self.wants_ticks else None,
         }

@@ -3,6 +3,10 @@
 Every tick leaves, muted or not: the video stream must stay whole. Encoders are made with a
 binding's first tick and end with it. With `threads` above 1, lives of a batch are encoded side by
 side (the codecs leave Python's lock alone); the ticks of one live stay in order.
+
+A live whose encoder breaks fails alone: its encoders are dropped, so its next tick begins a new
+stream with a key frame, and nobody else's stream is touched. (The loop must not try a batch again
+here: an encoder that was given a frame has gone on.)
 """
 
 import os
@@ -44,11 +48,21 @@ class _Media:
     parts: tuple[bytes, bytes, bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """One live's part of a batch: what was made, and what was not because of `error`."""
+
+    media: Sequence[_Media]
+    failed: Sequence[Header] = ()
+    error: Exception | None = None
+
+
 class EncodeStage(Stage):
     """Settings: see `gpu_stages.encode.settings`."""
 
     name: ClassVar[str] = "encode"
     outputs_per_message_max: ClassVar[int] = 1
+    repeatable: ClassVar[bool | None] = False
     batch_max: int = 16
 
     def __init__(self) -> None:
@@ -72,19 +86,24 @@ class EncodeStage(Stage):
             self._pool = ThreadPoolExecutor(threads, thread_name_prefix="encode")
 
     def process(self, batch: Sequence[Message], rows: Sequence[LiveRow], out: Outbox) -> None:
-        """Encode every tick of the batch; each live's leave in the order they came."""
+        """Encode every tick of the batch; each live's leave in the order they came.
+
+        Raises only when no live of the batch could be encoded.
+        """
         began = time.monotonic()
         by_live: dict[int, list[tuple[Message, LiveRow]]] = {}
         for message, row in zip(batch, rows, strict=True):
             if message.header.kind is MessageKind.TICK_PICTURE:
                 by_live.setdefault(row.live_slot, []).append((message, row))
-        if self._pool is None or len(by_live) == 1:
-            for ticks in by_live.values():
-                self._send(self._encode_live(ticks), out)
-        else:
-            for done in self._pool.map(self._encode_live, by_live.values()):
-                self._send(done, out)
+        side_by_side = self._pool is not None and len(by_live) > 1
+        encoded = self._pool.map if self._pool is not None and side_by_side else map
+        broken: list[_Done] = []
+        for done in encoded(self._encode_live, by_live.values()):
+            self._send(done.media, out)
+            if done.error is not None:
+                broken.append(done)
         self._counts["encode_s"] += time.monotonic() - began
+        self._tell(broken, out, everybody=len(broken) == len(by_live))
 
     def forget(self, live_slot: int) -> None:
         """Close the binding's encoders."""
@@ -110,8 +129,27 @@ class EncodeStage(Stage):
             self._counts["opus_bytes"] += len(media.parts[0]) + len(media.parts[1])
             self._counts["video_bytes"] += len(media.parts[2])
 
-    def _encode_live(self, ticks: Sequence[tuple[Message, LiveRow]]) -> list[_Media]:
-        return [self._encode(message, row) for message, row in ticks]
+    def _tell(self, broken: Sequence[_Done], out: Outbox, *, everybody: bool) -> None:
+        for done in broken:
+            if everybody and done.error is not None:
+                raise done.error
+            reason = f"encode: {type(done.error).__name__}: {done.error}"
+            log.error("live_not_encoded", live_slot=done.failed[0].live_slot, reason=reason)
+            for segment_id in {header.segment_id for header in done.failed} - {0}:
+                header = replace(
+                    done.failed[0], kind=MessageKind.SEGMENT_FAILED, segment_id=segment_id
+                )
+                out.send(header, (reason.encode(),))
+
+    def _encode_live(self, ticks: Sequence[tuple[Message, LiveRow]]) -> _Done:
+        media: list[_Media] = []
+        for message, row in ticks:
+            try:
+                media.append(self._encode(message, row))
+            except Exception as error:
+                self._encoders.pop(row.live_slot, None)
+                return _Done(media, [m.header for m, _ in ticks[len(media) :]], error)
+        return _Done(media)
 
     def _encode(self, message: Message, row: LiveRow) -> _Media:
         encoders = self._encoders_of(row)

@@ -3,14 +3,18 @@
 A tick is made when the egress has given credit for it and there is room downstream: of speech if
 some waits, else of idle life. Each tick holds samples of one segment only; a tick in which a
 segment ends is filled up with silence.
+
+A model of one's own is a class derived from `MotionStage` that overrides `curve_of`, and `load` for
+its settings; `docs/own-models.md` shows one. A voice that it cannot move fails alone.
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from gpu_stages.face.idle_life import idle_frames
@@ -30,6 +34,8 @@ clock jumped) does not keep the others waiting."""
 _SILENCE: Final = np.zeros(TICK_SAMPLES, np.int16)
 _NOTHING_SAID: Final = np.zeros(FACE_PARAMETERS, np.float32)
 _IDLE_SOURCE: Final = 0
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -85,17 +91,58 @@ class MotionStage(Stage):
         idle_frames(0, 0, IDLE_BLOCK_FRAMES)
 
     def process(self, batch: Sequence[Message], rows: Sequence[LiveRow], out: Outbox) -> None:
-        """Queue the voices; ticks are made in `on_tick` only."""
+        """Queue the voices; ticks are made in `on_tick` only.
+
+        Raises only when no voice of the batch could be moved.
+        """
+        broken: list[tuple[Header, Exception]] = []
         for message, row in zip(batch, rows, strict=True):
-            header = message.header
-            if header.kind is not MessageKind.SEGMENT_VOICE:
-                continue
-            live = self._live_of(row)
-            if header.utterance < live.utterance:
-                self._counts["muted_voices"] += 1
-                continue
-            self._voices_seen += 1
-            live.voices.append(_voice(header, read_voice_parts(message.parts), self._voices_seen))
+            try:
+                self._take(message, row)
+            except Exception as error:
+                broken.append((message.header, error))
+        for header, error in broken:
+            if len(broken) == len(batch):
+                raise error
+            log.error("voice_not_moved", segment_id=header.segment_id, exc_info=error)
+            reason = f"motion: {type(error).__name__}: {error}"
+            out.send(replace(header, kind=MessageKind.SEGMENT_FAILED), (reason.encode(),))
+
+    def _take(self, message: Message, row: LiveRow) -> None:
+        header = message.header
+        if header.kind is not MessageKind.SEGMENT_VOICE:
+            return
+        live = self._live_of(row)
+        if header.utterance < live.utterance:
+            self._counts["muted_voices"] += 1
+            return
+        parts = read_voice_parts(message.parts)
+        ticks = max(1, -(-len(parts.pcm) // TICK_SAMPLES))
+        curve = self.curve_of(header, parts, ticks)
+        if curve.shape != (ticks, FACE_PARAMETERS) or curve.dtype != np.float32:
+            raise ValueError(
+                f"curve_of gave {curve.dtype} {list(curve.shape)} for {ticks} ticks; it must be"
+                f" float32 [{ticks}, {FACE_PARAMETERS}]"
+            )
+        self._voices_seen += 1
+        live.voices.append(_Voice(header, parts.pcm, curve, self._voices_seen))
+
+    def curve_of(self, header: Header, parts: VoiceParts, ticks: int) -> NDArray[np.float32]:
+        """What this voice asks of the face, tick by tick: float32 [ticks, FACE_PARAMETERS], added
+        to the idle face.
+
+        Tick k begins with segment sample `header.sample_start + k * TICK_SAMPLES`, which is sample
+        `k * TICK_SAMPLES` of `parts.pcm`. The same arguments must give the same curve:
+        `header.seed` is for whatever is to look like chance.
+        """
+        return voiced_curve(
+            parts.phonemes,
+            parts.loudness,
+            loudness_hop=LOUDNESS_HOP,
+            sample_start=header.sample_start,
+            ticks=ticks,
+            seed=header.seed,
+        )
 
     def on_tick(self, rows: Sequence[LiveRow], now_us: int, out: Outbox) -> None:
         """Make what there is credit and room for, whoever is furthest behind first."""
@@ -167,19 +214,6 @@ class MotionStage(Stage):
             live.voices.popleft()
             if voice.header.flags & TickFlag.LAST_OF_SEGMENT:
                 live.open_segment = 0
-
-
-def _voice(header: Header, parts: VoiceParts, source: int) -> _Voice:
-    ticks = max(1, -(-len(parts.pcm) // TICK_SAMPLES))
-    curve = voiced_curve(
-        parts.phonemes,
-        parts.loudness,
-        loudness_hop=LOUDNESS_HOP,
-        sample_start=header.sample_start,
-        ticks=ticks,
-        seed=header.seed,
-    )
-    return _Voice(header, parts.pcm, curve, source)
 
 
 def _speech_tick(row: LiveRow, live: _Live, voice: _Voice) -> tuple[Header, NDArray[np.int16]]:
