@@ -18,6 +18,7 @@ put everything under a prefix of its own (`fdb://...?prefix=`), which keys never
 PURE.
 """
 
+from functools import lru_cache
 from hashlib import sha256
 
 from ownership.tuple_layer import pack, pack_int, pack_text, unpack
@@ -72,8 +73,9 @@ def progress(live_id: str) -> bytes:
     return PROGRESS + pack_text(live_id)
 
 
+@lru_cache(maxsize=8192)
 def of_release(live_id: str) -> tuple[bytes, bytes, bytes]:
-    """`gen`, `cursor` and `progress` of a live, whose id is packed once."""
+    """`gen`, `cursor` and `progress` of a live, which is released again and again."""
     packed = pack_text(live_id)
     return GEN + packed, CURSOR + packed, PROGRESS + packed
 

@@ -28,16 +28,18 @@ async def release(db: Database, items: Sequence[ReleaseItem]) -> list[ReleaseRes
     checkpoints = [None if item.checkpoint is None else item.checkpoint.encode() for item in items]
 
     def body(tr: Transaction) -> list[ReleaseResult]:
-        found = iter(tr.get_many(wanted))
+        found = tr.get_many(wanted)
         results: list[ReleaseResult] = []
-        for item, place, checkpoint in zip(items, places, checkpoints, strict=True):
-            generation, cursor = read_generation(next(found)), read_cursor(next(found))
+        for item, place, checkpoint, raw_gen, raw_cursor in zip(
+            items, places, checkpoints, found[::2], found[1::2], strict=True
+        ):
+            cursor = read_cursor(raw_cursor)
             if not released_before(item, cursor):
-                refusal = release_refusal(item, generation, cursor)
+                refusal = release_refusal(item, read_generation(raw_gen), cursor)
                 if refusal is not None or cursor is None:
                     results.append(refusal or CursorMoved(item, cursor))
                     continue
-                tr.set(place[1], write_cursor(moved_cursor(item, cursor)))
+                tr.set(place[1], write_cursor(moved_cursor(item, cursor), raw_cursor))
                 if checkpoint is not None:
                     tr.set(place[2], checkpoint)
             results.append(Released(item))

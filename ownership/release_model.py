@@ -6,11 +6,13 @@ PURE.
 from dataclasses import dataclass
 
 from schemas.options import LiveOptions
+from schemas.quick_init import quick_init
 from schemas.store_values import Checkpoint, Cursor, Generation
 
 # -- release ----------------------------------------------------------------------------------
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ReleaseItem:
     """Move the cursor of one live from `expected_next_offset` to `new_next_offset`.
@@ -30,6 +32,7 @@ class ReleaseItem:
     skipped: tuple[int, int] | None = None
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Released:
     """Committed under the generation that the item names: it may go into the stages, once."""

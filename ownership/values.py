@@ -20,8 +20,11 @@ from schemas.store_values import (
 )
 
 V = TypeVar("V", bound=StoreValue)
-_WRITTEN_MAX = 4096
-_written: dict[bytes, Cursor] = {}
+# What a release reads of each live, by its bytes: values cannot change, so those that were read or
+# written here before need not be decoded again. Each is emptied when it is full.
+_REMEMBERED_MAX = 8192
+_generations: dict[bytes, GenerationValue] = {}
+_cursors: dict[bytes, Cursor] = {}
 
 
 def read_value(kind: type[V], raw: bytes | None) -> V | None:
@@ -35,7 +38,16 @@ def read_value(kind: type[V], raw: bytes | None) -> V | None:
 
 
 def read_generation(raw: bytes | None) -> GenerationValue | None:
-    return read_value(GenerationValue, raw)
+    if raw is None:
+        return None
+    found = _generations.get(raw)
+    if found is None:
+        found = read_value(GenerationValue, raw)
+        if found is not None:
+            if len(_generations) >= _REMEMBERED_MAX:
+                _generations.clear()
+            _generations[raw] = found
+    return found
 
 
 def read_worker(raw: bytes | None) -> WorkerValue | None:
@@ -43,20 +55,22 @@ def read_worker(raw: bytes | None) -> WorkerValue | None:
 
 
 def read_cursor(raw: bytes | None) -> Cursor | None:
-    known = _written.get(raw) if raw is not None else None
+    known = _cursors.get(raw) if raw is not None else None
     return read_value(Cursor, raw) if known is None else known
 
 
-def write_cursor(cursor: Cursor) -> bytes:
-    """The bytes of a cursor that its writer will soon read again.
+def write_cursor(cursor: Cursor, before: bytes | None) -> bytes:
+    """The bytes of a cursor that its writer will soon read again, in the place of `before`.
 
-    The next release of the live begins with what this one leaves, and to decode it is the dearest
-    step of a release. Values cannot change, so what was encoded need not be decoded.
+    The next release of the live begins with what this one leaves, and to decode it would be the
+    dearest step of a release.
     """
     raw = cursor.encode()
-    if len(_written) >= _WRITTEN_MAX:
-        _written.clear()
-    _written[raw] = cursor
+    if before is not None:
+        _cursors.pop(before, None)
+    if len(_cursors) >= _REMEMBERED_MAX:
+        _cursors.clear()
+    _cursors[raw] = cursor
     return raw
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, cast
 from schemas.bad_record import BadRecord, DeadLetterReason
 from schemas.codec import Codec
 from schemas.options import LiveOptions
+from schemas.quick_init import quick_init
 
 # A transaction reads the same generation, claim and worker again and again. The values cannot
 # change, so one decoded object may serve everybody; the bound is per kind of value.
@@ -142,6 +143,7 @@ class ClaimValue(StoreValue):
     at_ms: int
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Cursor(StoreValue):
     """`cursor/<id>`. The skipped range, end exclusive, is of the commit that release_id names."""
@@ -155,6 +157,7 @@ class Cursor(StoreValue):
     skipped_to: int | None = None
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class SegmentBounds:
     """Characters from (start_offset, start_char) up to, not including, (end_offset, end_char)."""
@@ -165,6 +168,7 @@ class SegmentBounds:
     end_char: int
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Checkpoint(StoreValue):
     """`progress/<id>`: where a new owner goes on.
@@ -271,10 +275,17 @@ class IdempotencyValue(StoreValue):
 
 @dataclass(frozen=True, slots=True)
 class Meta(StoreValue):
-    """`meta`: what the text topic looked like when the store was first used."""
+    """`meta`: what the text topic looked like when the store was first used.
+
+    `service_id` was drawn then: a store that has another one, or none, is not the store that was.
+    `group` is the consumer group of the workers, "" before the first of them began. Empty ids are
+    those of a store, or a broker, that knew none.
+    """
 
     schema: ClassVar[str] = "meta"
 
     partition_count: int
     topic_id: str = ""
     schema_version: int = 1
+    service_id: str = ""
+    group: str = ""

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from schemas.bad_record import BadRecord, DeadLetterReason
 from schemas.codec import Codec
+from schemas.quick_init import quick_init
 
 __all__ = [
     "EVENT_ID_BYTES_MAX",
@@ -57,6 +58,7 @@ class RecordKind(StrEnum):
 _KINDS: Final[Mapping[str, RecordKind]] = {kind.value.upper(): kind for kind in RecordKind}
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class TextRecord:
     """One record of a live's input, in the order of its partition.
