@@ -47,14 +47,18 @@ class Rebuild:
     checkpoint: Checkpoint
     cursor: int
     texts: list[Accepted] = field(default_factory=list[Accepted])
+    ends_turn: bool = False
+    """An END_TURN is the last of what was read below the cursor."""
     held: list[Incoming] = field(default_factory=list[Incoming])
 
     def take(self, incoming: Incoming) -> None:
         """One record, in order."""
         if incoming.offset >= self.cursor:
             self.held.append(incoming)
-        elif isinstance(incoming, Accepted) and incoming.record.kind is RecordKind.TEXT:
-            self.texts.append(incoming)
+        elif isinstance(incoming, Accepted):
+            if incoming.record.kind is RecordKind.TEXT:
+                self.texts.append(incoming)
+            self.ends_turn = incoming.record.kind is RecordKind.END_TURN
 
     def segments(self, live_id: str, utterance: int) -> tuple[list[Spoken], list[str]]:
         """The segments as they were, and what could not be made again, in words."""

@@ -113,6 +113,10 @@ class Segmenter:
         self._first = True
         return cuts
 
+    def begin_turn(self) -> None:
+        """What comes next is heard out of silence: its first segment is to be short."""
+        self._first = True
+
     def flush(self) -> list[Cut]:
         """Cut all that is open."""
         return self._cut_all(final=True)

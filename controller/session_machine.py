@@ -160,6 +160,8 @@ class SessionMachine(SessionSpeech):
                 queue.next_char = -1
             else:
                 queue.resume(rest.offset, rest.record.text, now_ms, rest.record.event_id)
+        if rebuild.ends_turn:
+            queue.begin_turn()
         for what in lost:
             self._error("text_lost", what, queue.cursor)
             # Said once: the next checkpoint does not name it any more.
@@ -202,6 +204,9 @@ class SessionMachine(SessionSpeech):
             incoming.reason is DeadLetterReason.BEFORE_LOG_START
         ):
             self._error(incoming.reason.value, incoming.detail, incoming.offset)
+        if not len(self.speech):
+            # Told by what a checkpoint tells, too, so that every owner cuts the text alike.
+            queue.begin_turn()
         queue.take(incoming, now_ms)
 
     def _interrupt_seen(self, event: ev.InterruptSeen, now_ms: int) -> None:

@@ -208,6 +208,11 @@ class TextQueue:
         cuts = self._segmenter.feed(offset, text, now_ms, source_event_id, self.next_char)
         self._add(cuts, numbered_after=False)
 
+    def begin_turn(self) -> None:
+        """The next text begins a turn; only where nothing is left of the last one."""
+        if self.empty:
+            self._segmenter.begin_turn()
+
     def time_passed(self, now_ms: int) -> None:
         """Cut what waited long enough for more text."""
         self._add(self._segmenter.due(now_ms), numbered_after=False)

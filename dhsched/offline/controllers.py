@@ -24,11 +24,11 @@ from ownership.kv import Database, Transaction
 from ownership.memory import MemoryDatabase
 from ownership.memory_store import MemoryStore
 from ownership.model import CommitGeneration, CommittedGeneration, Generation, Reserved
-from ownership.workers import list_workers, mark_dead, worker_signal_key
+from ownership.workers import worker_signal_key
 from stream.memory import MemoryBroker, MemoryTransport
 
-CAPACITY: Final = 2
-"""A slot for the live, and one that an earlier generation of it may still be leaving."""
+CAPACITY: Final = 4
+"""A slot for the live, and some that earlier generations of it may still be leaving."""
 
 TURNS_MAX: Final = 10_000
 """Turns of the loop within one instant: far more than any step of the protocol takes."""
@@ -161,10 +161,8 @@ class Mover:
     async def _take(
         self, source: Controller, old: Generation, target: Controller, number: int
     ) -> None:
-        """As Dispatch recovers the lives of a dead worker: past it, from its last checkpoint."""
-        for view in await list_workers(self._db):
-            if view.value.worker_id == source.worker_id:
-                await mark_dead(self._db, source.worker_id, view.beat)
+        """As Dispatch recovers a live: past its owner, who is not asked and finds itself fenced, from
+        the last checkpoint that it happened to write."""
         answer = await commit_generation(
             self._db,
             CommitGeneration(

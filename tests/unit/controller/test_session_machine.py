@@ -211,6 +211,37 @@ def test_a_new_owner_makes_the_same_segments_and_skips_what_was_heard() -> None:
     assert kinds(out)[: len(request.segments)] == ["Feed"] * len(request.segments)
 
 
+LONG = "And this one comes after a pause, in one long breath, with no full stop for quite a while."
+
+
+def test_an_owner_that_spoke_before_cuts_like_one_that_takes_over_in_silence() -> None:
+    machine = claimed()
+    request = asking(machine)
+    machine.handle(ev.ReleaseDone(permit_of(request)), 20)
+    out = machine.handle(ev.TickSent(request.segments[0].segment_id, 960, True, False), 30)
+    assert not len(machine.speech), out
+    old = request_in(machine.handle(ev.RecordsRead((text(6, LONG),), 7), 2_000))
+    taken_over = claimed(Checkpoint(media_frame=50), cursor=6)
+    new = request_in(taken_over.handle(ev.RecordsRead((text(6, LONG),), 7), 2_000))
+    assert [one.text for one in old.segments] == [one.text for one in new.segments]
+    assert old.segments[0].text == "And this one comes after a pause, in one long breath, "
+
+
+def test_a_new_owner_knows_that_a_turn_ended_before_it() -> None:
+    machine = claimed()
+    first = asking(machine)
+    machine.handle(ev.ReleaseDone(permit_of(first)), 20)
+    out = machine.handle(ev.RecordsRead((mark(6, RecordKind.END_TURN),), 7), 30)
+    machine.handle(ev.ReleaseDone(permit_of(request_in(out))), 31)
+    old = request_in(machine.handle(ev.RecordsRead((text(7, LONG),), 8), 40))
+    taken_over = claimed(first.checkpoint, cursor=7)
+    known = (text(5, "Hello. "), mark(6, RecordKind.END_TURN))
+    taken_over.handle(ev.RecordsRead(known, 6), 40)
+    new = request_in(taken_over.handle(ev.RecordsRead((text(7, LONG),), 8), 40))
+    assert [one.text for one in new.segments] == ["Hello. ", *(one.text for one in old.segments)]
+    assert old.segments[0].text == "And this one comes after a pause, in one long breath, "
+
+
 def test_text_that_is_gone_is_an_error_and_the_rest_is_spoken() -> None:
     bounds = (SegmentBounds(2, 0, 2, 4), SegmentBounds(3, 0, 3, 4))
     machine = claimed(Checkpoint(bounds, 960))
