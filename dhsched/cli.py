@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 import structlog
 from cyclopts import App, CycloptsError, Parameter
 
+from dhsched.command_line import USAGE_STATUS, DispatchUrl, Json, Kafka, Store, run
+from dhsched.offline.capture_commands import capture
 from dhsched.output import CommandFailed, Output, fail
 from dhsched.processes import PARENT_ENV
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 Role = TypeVar("Role", bound="RoleSettings")
 
-USAGE_STATUS: Final = 2
 PR_SET_PDEATHSIG: Final = 1
 
 app = App(
@@ -32,17 +33,6 @@ app = App(
     help="Real-time avatars: text on Kafka becomes speech, face and video, with fenced ownership.",
 )
 
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines.")]
-Kafka = Annotated[
-    str,
-    Parameter(
-        env_var=["DHSCHED_KAFKA", "KAFKA_BOOTSTRAP_SERVERS"], help="Brokers, host:port[,...]."
-    ),
-]
-Store = Annotated[str, Parameter(env_var="DHSCHED_STORE", help="lmdb:///path or fdb:///file")]
-DispatchUrl = Annotated[
-    str, Parameter(name="--dispatch", env_var="DHSCHED_DISPATCH", help="A Dispatch replica's URL.")
-]
 DEFAULT_DISPATCH: Final = "http://127.0.0.1:8080"
 
 
@@ -81,7 +71,7 @@ def demo(
 
     machine = OneMachineSettings(kafka=kafka, store=store, port=port, workers=workers)
     options = DemoOptions(text, record, machine, look, browser and record is None and not json)
-    _run(run_demo(options, Output.make(json)), json)
+    run(run_demo(options, Output.make(json)), json)
 
 
 @app.command
@@ -188,7 +178,7 @@ def push(
     """
     from dhsched.commands import push_text
 
-    _run(push_text(live, " ".join(text), kind, kafka, Output.make(json)), json)
+    run(push_text(live, " ".join(text), kind, kafka, Output.make(json)), json)
 
 
 @app.command
@@ -196,7 +186,7 @@ def lives(*, dispatch: DispatchUrl = DEFAULT_DISPATCH, json: Json = False) -> No
     """List the lives with their generations."""
     from dhsched.commands import list_lives
 
-    _run(list_lives(dispatch, Output.make(json)), json)
+    run(list_lives(dispatch, Output.make(json)), json)
 
 
 @app.command
@@ -204,7 +194,7 @@ def workers(*, dispatch: DispatchUrl = DEFAULT_DISPATCH, json: Json = False) -> 
     """List the workers with their slots."""
     from dhsched.commands import list_workers
 
-    _run(list_workers(dispatch, Output.make(json)), json)
+    run(list_workers(dispatch, Output.make(json)), json)
 
 
 @app.command
@@ -218,7 +208,7 @@ def story(live: str, *, kafka: Kafka = "", json: Json = False) -> None:
     """
     from dhsched.story import tell_story
 
-    _run(tell_story(live, kafka, Output.make(json)), json)
+    run(tell_story(live, kafka, Output.make(json)), json)
 
 
 @app.command
@@ -240,7 +230,7 @@ def move(
     """
     from dhsched.commands import move_live
 
-    _run(move_live(live, to, dispatch, Output.make(json)), json)
+    run(move_live(live, to, dispatch, Output.make(json)), json)
 
 
 @app.command
@@ -254,7 +244,7 @@ def drain(worker: str, *, dispatch: DispatchUrl = DEFAULT_DISPATCH, json: Json =
     """
     from dhsched.commands import drain_worker
 
-    _run(drain_worker(worker, dispatch, Output.make(json)), json)
+    run(drain_worker(worker, dispatch, Output.make(json)), json)
 
 
 @app.command
@@ -268,7 +258,10 @@ def close(live: str, *, dispatch: DispatchUrl = DEFAULT_DISPATCH, json: Json = F
     """
     from dhsched.commands import close_live
 
-    _run(close_live(live, dispatch, Output.make(json)), json)
+    run(close_live(live, dispatch, Output.make(json)), json)
+
+
+app.command(capture)
 
 
 def _settings(
@@ -281,25 +274,6 @@ def _settings(
         return role.load(flags, config)
     except BadSettings as error:
         fail(CommandFailed(str(error), USAGE_STATUS), as_json)
-
-
-def _run(command: Coroutine[Any, Any, None], as_json: bool) -> None:
-    try:
-        asyncio.run(command)
-    except CommandFailed as error:
-        fail(error, as_json)
-    except BaseExceptionGroup as group:
-        known = group.subgroup(CommandFailed)
-        if known is None:
-            raise
-        fail(_first(known), as_json)
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-
-
-def _first(group: BaseExceptionGroup[CommandFailed]) -> CommandFailed:
-    inner = group.exceptions[0]
-    return inner if isinstance(inner, CommandFailed) else _first(inner)
 
 
 def _serve(role: Coroutine[Any, Any, None], as_json: bool) -> None:

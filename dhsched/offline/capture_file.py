@@ -199,17 +199,15 @@ class CaptureWriter:
             ) from error
         except OSError as error:
             raise CaptureError(f"cannot write {self.part}: {error.strerror}") from error
+        metadata = {
+            CODEC_KEY: codec.encode(),
+            SCHEMA_KEY: json.dumps(_plain(versions(SCHEMA)[-1].parsed)).encode(),
+            METADATA_KEY: metadata_of(header),
+        }
         sync = os.urandom(SYNC_BYTES)
-        self._head = ContainerHeader(
-            {
-                CODEC_KEY: codec.encode(),
-                SCHEMA_KEY: json.dumps(_plain(versions(SCHEMA)[-1].parsed)).encode(),
-                METADATA_KEY: metadata_of(header),
-            },
-            sync,
-            0,
-        )
-        self._put(write_header(self._head.metadata, sync))
+        head = write_header(metadata, sync)
+        self._head = ContainerHeader(metadata, sync, len(head))
+        self._put(head)
 
     @classmethod
     def resume(
@@ -274,6 +272,17 @@ class CaptureWriter:
         self._payload = io.BytesIO()
         count, self._count = self._count, 0
         self._put(write_block(count, payload, self._codec, self._head.sync))
+
+    def start_over(self) -> None:
+        """Take out every entry again; the header stays."""
+        self._payload, self._count, self.entries = io.BytesIO(), 0, 0
+        self._file.truncate(self._head.size)
+        self._file.seek(self._head.size)
+
+    def discard(self) -> None:
+        """Leave nothing behind. Nothing may be written after it."""
+        self.part.unlink(missing_ok=True)
+        self.close()
 
     def commit(self) -> None:
         """Whole and on the disk, under its final name. Nothing may be written after it."""

@@ -23,6 +23,7 @@ from schemas.topics import EVENTS_TOPIC
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 STATE_OPEN: Final = "open"
+STATE_CLOSED: Final = "closed"
 
 
 @dataclass(frozen=True, slots=True)
