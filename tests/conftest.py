@@ -10,18 +10,20 @@ from tests.support.system import any_system, embedded_system, system
 
 __all__ = ["any_system", "embedded_system", "system"]
 
-SIMULATOR = Path(__file__).parent / "sim"
+APART = (Path(__file__).parent / "sim", Path(__file__).parent / "chaos")
 _USED: pytest.StashKey[list[str]] = pytest.StashKey()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """The simulator's tests run in a process of their own: they put observers and shortcuts into
-    production code as soon as they are imported. Name their folder alone to run them.
+    production code as soon as they are imported. So do those with real processes under faults,
+    which take their time. Name such a folder alone to run its tests.
     """
-    if collection_path != SIMULATOR:
+    if collection_path not in APART:
         return None
     asked = [Path(argument.split("::")[0]).resolve() for argument in config.args]
-    return not all(path == SIMULATOR or SIMULATOR in path.parents for path in asked) or None
+    apart = all(collection_path in (path, *path.parents) for path in asked)
+    return not apart or None
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import base64
 import ctypes
+import random
 import re
 import shutil
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -26,11 +28,11 @@ _CONFIG = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{listeners}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{advertised}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT{protocols}
 log.dirs={data}
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
@@ -49,6 +51,15 @@ num.io.threads=2
 """
 
 
+def _listeners(more: Mapping[int, int]) -> dict[str, str]:
+    names = {port: f"MORE{at}" for at, port in enumerate(more)}
+    return {
+        "listeners": "".join(f",{names[port]}://127.0.0.1:{port}" for port in more),
+        "advertised": "".join(f",{names[port]}://127.0.0.1:{at}" for port, at in more.items()),
+        "protocols": "".join(f",{name}:PLAINTEXT" for name in names.values()),
+    }
+
+
 class KafkaUnavailable(Exception):
     """Apache Kafka cannot be run here; the message says why."""
 
@@ -57,17 +68,25 @@ class ApacheKafka:
     """A broker with a fresh data folder. `stop` and `start` again keep port and data.
 
     The kernel kills it when the thread that started it ends, so start it from the main thread.
+    `more` are further listeners, each a port and the port of this host that it tells its clients
+    to connect to, for a proxy in between.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, *, more: Mapping[int, int] | None = None) -> None:
         self._libs = jars()
         self._folder = Path(tempfile.mkdtemp(prefix="dhsched-kafka-"))
-        self.port = port or free_port()
+        controller_port, own = quiet_ports(2)
+        self.port = port or own
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
         self._config = self._folder / "server.properties"
         self._config.write_text(
-            _CONFIG.format(port=self.port, controller_port=free_port(), data=self._folder / "data")
+            _CONFIG.format(
+                port=self.port,
+                controller_port=controller_port,
+                data=self._folder / "data",
+                **_listeners(more or {}),
+            )
         )
         try:
             self._format()
@@ -192,6 +211,25 @@ def java_version() -> int:
         return 0
     found = re.search(r'version "(\d+)', done.stderr)
     return int(found.group(1)) if found else 0
+
+
+def quiet_ports(count: int) -> list[int]:
+    """Free ports below those that the kernel gives to outgoing connections, so that they are still
+    free after a restart, and nobody who knocks at them meanwhile is connected to himself."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(max(1_024, first - 16_384), first)
+        with socket.socket() as probe:
+            # Of a broker that ended, connections may still be closing: that is no reason against.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
 
 
 def free_port() -> int:

@@ -1,0 +1,1 @@
+"""Real processes on a real broker under faults, judged by the simulator's checkers."""

@@ -1,0 +1,412 @@
+"""Carries out a schedule of faults, one task for each, and undoes every one of them.
+
+A fault finds its slot when it begins: the first from its `where` on that runs and has no other
+fault at work. So a schedule says the same whatever the system did before, and a fault that finds
+nothing to break is counted as passed over.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from random import Random
+from typing import Any
+
+from ownership import keys
+from tests.chaos.clients import Front
+from tests.chaos.cluster import LEASE_MS, Cluster, Running, Slot
+from tests.chaos.gather import Journal
+from tests.chaos.levers import Lever, StoreMode
+from tests.chaos.plan import Planned
+from tests.chaos.proxy import Cut
+from tests.sim import history as h
+
+CALM_S = 4.0
+"""What a fault that is alone waits before it begins, so that the last one's traces are gone."""
+
+TERMINATE_S = 60.0
+STOPS_ITSELF_S = 4.0
+WORKING_MIN = 1
+"""So many workers are left without a fault at any time, unless the schedule cuts them all."""
+
+PICK_S = 30.0
+"""How long a fault waits for a slot that it may have."""
+
+_HOUR_MS = 3_600_000
+
+
+class Nemesis:
+    """`lives` are those that are moved about."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        front: Front,
+        journal: Journal,
+        plan: Iterable[Planned],
+        move_every_s: float,
+        rng: Random,
+    ) -> None:
+        self.cluster = cluster
+        self.lives: list[str] = []
+        self.done: Counter[str] = Counter()
+        self._front = front
+        self._journal = journal
+        self._plan = plan
+        self._move_every_s = move_every_s
+        self._rng = rng
+        self._at_work = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._kinds: dict[str, Callable[[Planned], Awaitable[bool]]] = {
+            name.removeprefix("_do_"): getattr(self, name)
+            for name in dir(self)
+            if name.startswith("_do_")
+        }
+
+    async def run(self, length_s: float) -> None:
+        """The whole schedule, with moves all along; then no fault is left."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + length_s
+        moving = asyncio.create_task(self._move_about())
+        reading = asyncio.create_task(self._read_journal())
+        faults: list[asyncio.Task[None]] = []
+        try:
+            for planned in self._plan:
+                await asyncio.sleep(planned.after_s)
+                if loop.time() > end_s:
+                    break
+                if planned.alone:
+                    await self._calm()
+                    await self._one(planned)
+                    await asyncio.sleep(LEASE_MS / 1000 + CALM_S)
+                    continue
+                faults.append(asyncio.create_task(self._one(planned)))
+            await asyncio.sleep(max(0.0, end_s - loop.time()))
+            await asyncio.gather(*faults)
+        finally:
+            for task in (moving, reading, *faults):
+                task.cancel()
+            await asyncio.gather(moving, reading, *faults, return_exceptions=True)
+            await self.cluster.heal()
+        self._note("faults_end", "")
+
+    async def _calm(self) -> None:
+        await self._quiet.wait()
+        await asyncio.sleep(CALM_S)
+
+    async def _one(self, planned: Planned) -> None:
+        self._at_work += 1
+        self._quiet.clear()
+        try:
+            if await self._kinds[planned.kind](planned):
+                self.done[planned.kind] += 1
+            else:
+                self.done["passed_over"] += 1
+        finally:
+            self._at_work -= 1
+            if not self._at_work:
+                self._quiet.set()
+
+    async def _move_about(self) -> None:
+        """Planned moves, one after the other."""
+        while True:
+            await asyncio.sleep(self._move_every_s * self._rng.uniform(0.5, 1.5))
+            live_id = self._rng.choice(self.lives)
+            # Where nobody else has room it is refused, and that is that.
+            await self._front.call("POST", f"/v1/lives/{live_id}/move", tries_s=5, again={503})
+
+    async def _read_journal(self) -> None:
+        while True:
+            await self._journal.catch_up()
+            await asyncio.sleep(0.5)
+
+    # -- where
+
+    def _pick(self, role: str, where: int) -> Slot | None:
+        """A running slot without a fault, marked busy; None when too few would be left."""
+        slots = [slot for slot in self.cluster.slots if slot.role == role and slot.node != "x"]
+        free = [
+            slot
+            for slot in slots
+            if not slot.busy and slot.running is not None and slot.running.port is not None
+        ]
+        if len(free) <= WORKING_MIN:
+            return None
+        slot = free[where % len(free)]
+        slot.busy = True
+        return slot
+
+    def _note(self, kind: str, process: str, detail: str = "") -> None:
+        diary = self.cluster.diary
+        diary.note(h.Fault(diary.now_ms, kind, process, detail))
+
+    async def _with(
+        self, role: str, planned: Planned, work: Callable[[Slot, Running], Awaitable[Any]]
+    ) -> bool:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + PICK_S
+        while (slot := self._pick(role, planned.where)) is None:
+            if loop.time() > until_s:
+                return False
+            await asyncio.sleep(0.2)
+        if slot.running is None:
+            slot.busy = False
+            return False
+        try:
+            await work(slot, slot.running)
+        finally:
+            slot.busy = False
+        return True
+
+    # -- processes
+
+    async def _restart(self, slot: Slot, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        if slot.running is None:
+            await self.cluster.start_slot(slot)
+        await self.cluster.serves(slot)
+        self._note("restart", slot.node)
+
+    async def _do_kill(self, planned: Planned) -> bool:
+        async def work(slot: Slot, running: Running) -> None:
+            self._note("crash", running.name, "alone" if planned.alone else "")
+            await self.cluster.kill(slot)
+            await self._restart(slot, planned.for_s)
+
+        return await self._with("worker", planned, work)
+
+    async def _do_dispatch_kill(self, planned: Planned) -> bool:
+        async def work(slot: Slot, running: Running) -> None:
+            await self.cluster.kill(slot)
+            await self._restart(slot, planned.for_s)
+
+        return await self._with("dispatch", planned, work)
+
+    async def _do_dispatch_kill_in_recovery(self, planned: Planned) -> bool:
+        """The dispatcher that commits the first generation past a dead worker dies at once."""
+
+        async def work(slot: Slot, running: Running) -> None:
+            seen = len(self._journal.entries)
+            self._note("crash", running.name)
+            await self.cluster.kill(slot)
+            by = await self._recoverer(seen, (LEASE_MS / 1000) + 6.0)
+            dispatcher = next(
+                (
+                    one
+                    for one in self.cluster.dispatchers
+                    if one.running is not None and one.running.name == by and not one.busy
+                ),
+                None,
+            )
+            if dispatcher is not None:
+                dispatcher.busy = True
+                self._note("dispatch_killed_in_recovery", by)
+                await self.cluster.kill(dispatcher)
+                try:
+                    await self._restart(dispatcher, planned.for_s)
+                finally:
+                    dispatcher.busy = False
+            await self._restart(slot, 0.0)
+
+        return await self._with("worker", planned, work)
+
+    async def _recoverer(self, seen: int, timeout_s: float) -> str:
+        """The dispatcher that commits a generation next; "" when none does in time."""
+        names = {one.running.name for one in self.cluster.dispatchers if one.running is not None}
+        until_s = asyncio.get_running_loop().time() + timeout_s
+        while asyncio.get_running_loop().time() < until_s:
+            await self._journal.catch_up()
+            for process, _, changes in self._journal.entries[seen:]:
+                if process in names and any(key.startswith(keys.GEN) for key, _ in changes):
+                    return process
+            seen = len(self._journal.entries)
+            await asyncio.sleep(0.02)
+        return ""
+
+    async def _pause(self, running: Running, for_s: float) -> None:
+        self.cluster.stop(running)
+        try:
+            await asyncio.sleep(for_s)
+        finally:
+            self.cluster.resume(running)
+
+    async def _do_pause_long(self, planned: Planned) -> bool:
+        return await self._with("worker", planned, lambda _, one: self._pause(one, planned.for_s))
+
+    _do_pause_short = _do_pause_long
+
+    async def _do_dispatch_pause(self, planned: Planned) -> bool:
+        return await self._with("dispatch", planned, lambda _, one: self._pause(one, planned.for_s))
+
+    async def _do_pause_after_release(self, planned: Planned) -> bool:
+        """It stops itself between the commit and the ring; longer than its lease, mostly."""
+
+        async def work(_: Slot, running: Running) -> None:
+            running.levers.set(Lever.STOP_AFTER_RELEASE, 1)
+            until_s = asyncio.get_running_loop().time() + STOPS_ITSELF_S
+            while running.alive and running.state != "T":
+                if asyncio.get_running_loop().time() > until_s:
+                    running.levers.set(Lever.STOP_AFTER_RELEASE, 0)
+                    break
+                await asyncio.sleep(0.02)
+            else:
+                await asyncio.sleep(planned.for_s)
+            self.cluster.resume(running)
+
+        return await self._with("worker", planned, work)
+
+    async def _do_lose_stage(self, planned: Planned) -> bool:
+        async def work(_: Slot, running: Running) -> None:
+            running.levers.set(Lever.LOSE_STAGE, running.levers.get(Lever.LOSE_STAGE) + 1)
+
+        return await self._with("worker", planned, work)
+
+    async def _do_clock_step(self, planned: Planned) -> bool:
+        """Forwards or back by up to a day; it stays so in this slot."""
+
+        async def work(slot: Slot, running: Running) -> None:
+            slot.wall_offset_ms = (planned.draw % 49 - 24) * _HOUR_MS
+            running.levers.set(Lever.WALL_OFFSET_MS, slot.wall_offset_ms)
+            self._note("clock_step", running.name, f"{slot.wall_offset_ms} ms")
+
+        return await self._with("worker" if planned.draw % 3 else "dispatch", planned, work)
+
+    # -- network and store
+
+    async def _cut(self, slot: Slot, cut: Cut, for_s: float) -> None:
+        self.cluster.cut(slot, cut)
+        try:
+            await asyncio.sleep(for_s)
+        finally:
+            self.cluster.cut(slot, Cut.OPEN)
+
+    async def _do_kafka_black(self, planned: Planned) -> bool:
+        return await self._with(
+            "worker", planned, lambda slot, _: self._cut(slot, Cut.BLACK, planned.for_s)
+        )
+
+    async def _do_kafka_closed(self, planned: Planned) -> bool:
+        role = "worker" if planned.draw % 4 else "dispatch"
+        return await self._with(
+            role, planned, lambda slot, _: self._cut(slot, Cut.CLOSED, planned.for_s)
+        )
+
+    async def _do_kafka_reset(self, planned: Planned) -> bool:
+        async def work(slot: Slot, running: Running) -> None:
+            self._note("kafka_reset", running.name)
+            slot.proxy.reset()
+
+        return await self._with("worker" if planned.draw % 4 else "dispatch", planned, work)
+
+    async def _mode(self, running: Running, mode: StoreMode, for_s: float) -> None:
+        self.cluster.store_mode(running, mode)
+        try:
+            await asyncio.sleep(for_s)
+        finally:
+            self.cluster.store_mode(running, StoreMode.OK)
+
+    async def _do_store_away(self, planned: Planned) -> bool:
+        return await self._with(
+            "worker", planned, lambda _, one: self._mode(one, StoreMode.AWAY, planned.for_s)
+        )
+
+    async def _do_store_unsure(self, planned: Planned) -> bool:
+        role = "worker" if planned.draw % 3 else "dispatch"
+        return await self._with(
+            role, planned, lambda _, one: self._mode(one, StoreMode.UNSURE, planned.for_s)
+        )
+
+    async def _do_dispatch_away(self, planned: Planned) -> bool:
+        return await self._with(
+            "dispatch", planned, lambda _, one: self._mode(one, StoreMode.AWAY, planned.for_s)
+        )
+
+    async def _do_cut_off(self, planned: Planned) -> bool:
+        """From Kafka and from the store at once."""
+
+        async def work(slot: Slot, running: Running) -> None:
+            await asyncio.gather(
+                self._cut(slot, Cut.BLACK, planned.for_s),
+                self._mode(running, StoreMode.AWAY, planned.for_s),
+            )
+
+        return await self._with("worker", planned, work)
+
+    async def _do_broker(self, planned: Planned) -> bool:
+        await self.cluster.stop_broker(kill=planned.draw % 2 == 0)
+        await asyncio.sleep(planned.for_s)
+        await self.cluster.start_broker()
+        return True
+
+    # -- what operators do
+
+    async def _do_storm(self, planned: Planned) -> bool:
+        """A worker joins and leaves, three times: the group balances itself each time."""
+        slot = next((one for one in self.cluster.workers if one.node == "x"), None)
+        if slot is None or slot.busy:
+            return False
+        slot.busy = True
+        try:
+            for turn in range(3):
+                self._note("join", slot.node, "alone" if planned.alone else "")
+                await self.cluster.start_slot(slot)
+                await self.cluster.serves(slot)
+                await asyncio.sleep(planned.for_s + 2.0)
+                self._note("rebalance", slot.node)
+                if (planned.draw >> turn) % 2:
+                    await self.cluster.kill(slot)
+                else:
+                    await self._end(slot)
+        finally:
+            slot.busy = False
+        return True
+
+    async def _end(self, slot: Slot) -> None:
+        """By SIGTERM: it gives its lives away and leaves with status 0."""
+        running = slot.running
+        status = await self.cluster.terminate(slot, TERMINATE_S)
+        if running is not None and status is not None:
+            self._note("left" if status == 0 else "left_badly", running.name, str(status))
+            if status != 0:
+                self.cluster.surprises.append(f"{running.name} left with status {status}")
+
+    async def _do_terminate(self, planned: Planned) -> bool:
+        async def work(slot: Slot, _: Running) -> None:
+            self._note("drain", slot.node)
+            await self._end(slot)
+            await self._restart(slot, planned.for_s)
+
+        return await self._with("worker", planned, work)
+
+    async def _do_drain(self, planned: Planned) -> bool:
+        async def work(slot: Slot, running: Running) -> None:
+            status, found = await self._front.call("GET", "/v1/workers", tries_s=10)
+            if status != 200:
+                return
+            mine = [
+                one["worker_id"]
+                for one in found["workers"]
+                if one["state"] == "ready" and one["worker_id"].startswith(f"{slot.node}-")
+            ]
+            for worker_id in mine:
+                path = f"/v1/workers/{worker_id}/drain"
+                self._note("drain", running.name)
+                await self._front.call("POST", path, tries_s=10)
+                await asyncio.sleep(planned.for_s)
+                await self._front.call("POST", path, json={"draining": False}, tries_s=30)
+
+        return await self._with("worker", planned, work)
+
+    async def _do_rolling(self, planned: Planned) -> bool:
+        """Every worker once, one after the other, as by an operator who rolls out a version."""
+        for slot in self.cluster.workers:
+            if slot.node == "x" or slot.busy or slot.running is None:
+                continue
+            slot.busy = True
+            try:
+                self._note("drain", slot.node)
+                await self._end(slot)
+                await self._restart(slot, planned.for_s)
+            finally:
+                slot.busy = False
+        return True

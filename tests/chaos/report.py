@@ -1,0 +1,126 @@
+"""What a run shows, for people and for machines: the contract of `build/chaos.json`."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.chaos.cluster import LEASE_MS
+from tests.chaos.measure import longest_gap_ms, percentile, recoveries
+from tests.chaos.run import Run
+from tests.sim.report import commit, machine
+from tests.sim.verdict import Invariant
+
+WINDOWS = (
+    "planned_moves",
+    "there_and_back",
+    "recovery",
+    "recovery_by_two",
+    "dispatch_killed_in_recovery",
+    "superseded_owner_alive",
+    "superseded_owner_bound",
+    "release_asked_while_superseded",
+    "stale_release_refused",
+    "paused_between_commit_and_feed",
+    "fed_after_superseded",
+    "heard_after_superseded",
+    "slot_leaving",
+    "segment_made_again",
+    "stage_lost",
+    "unknown_applied",
+    "unknown_dropped",
+    "rebalance",
+    "drain",
+    "interrupt_skipped",
+    "closed_and_made_anew",
+    "dead_letter",
+    "duplicate_seq",
+)
+"""The dangerous moments that a run of some length enters; how often is counted."""
+
+
+def as_json(run: Run, broker: str) -> dict[str, Any]:
+    """Everything that was counted and measured."""
+    found = list(recoveries(run.history))
+    alone = [one.seconds for one in found if one.alone]
+    every = [one.seconds for one in found]
+    gap = longest_gap_ms(run.history)
+    options = run.options
+    violations = {one.value: run.verdict.by_invariant[one.value] for one in Invariant}
+    return {
+        "schema": 1,
+        "commit": commit(),
+        "seed": options.seed,
+        "machine": machine(),
+        "minutes": round(options.length_s / 60, 2),
+        "seconds_in_all": round(run.seconds, 1),
+        "lives": options.lives,
+        "workers": len(options.capacities),
+        "dispatchers": options.dispatchers,
+        "moves": run.verdict.moves,
+        "releases": run.verdict.releases,
+        "records": run.records,
+        "entries": len(run.history),
+        "faults": dict(sorted(run.faults.items())),
+        "windows": {name: run.windows[name] for name in WINDOWS},
+        "violations": violations,
+        "false_refusals": run.verdict.false_refusals,
+        "complaints": run.surprises,
+        "not_spoken": run.left,
+        "lease_s": LEASE_MS / 1000,
+        "recovery_s": _times(alone),
+        "recovery_among_other_faults_s": _times(every),
+        "longest_release_gap_in_join_s": None if gap is None else gap / 1000,
+        "store": "fdb" if options.store.startswith("fdb") else "lmdb",
+        "broker": broker,
+    }
+
+
+def _times(values: list[float]) -> dict[str, Any]:
+    return {
+        "p50": percentile(values, 0.50),
+        "p99": percentile(values, 0.99),
+        "count": len(values),
+    }
+
+
+def failures(run: Run) -> list[str]:
+    """Why the run is no success; empty when all is well."""
+    said = [
+        f"{one.invariant}: {one.live_id} {one.detail} (entry {one.at})"
+        for one in run.verdict.violations[:20]
+    ]
+    more = len(run.verdict.violations) - len(said)
+    if more > 0:
+        said.append(f"and {more} more violations")
+    said += run.surprises
+    if run.left:
+        said.append(f"not spoken in the end: {', '.join(run.left)}")
+    if said:
+        minutes = run.options.length_s / 60
+        said.append(
+            f"seed {run.options.seed}: the same schedule of faults runs again by "
+            f"`make chaos MINUTES={minutes:g} SEED={run.options.seed}`; "
+            f"history and logs are kept in {run.kept}"
+        )
+    return said
+
+
+def show(console: Console, found: dict[str, Any]) -> None:
+    """The numbers that people ask for first."""
+    console.print(
+        f"{found['minutes']:g} minutes of faults on {found['broker']} and {found['store']}: "
+        f"{found['lives']} lives, {found['moves']} moves, {found['records']} records, "
+        f"{found['releases']} releases, {sum(found['violations'].values())} violations"
+    )
+    recovery, gap = found["recovery_s"], found["longest_release_gap_in_join_s"]
+    console.print(
+        f"death to speech again: P50 {recovery['p50']} s, P99 {recovery['p99']} s over "
+        f"{recovery['count']} lives (lease {found['lease_s']:g} s); longest gap in the releases of "
+        f"a live that kept its owner while a worker joined: {gap} s"
+    )
+    for title, part in (("faults", found["faults"]), ("windows entered", found["windows"])):
+        table = Table(title=title, show_header=False)
+        for name, count in part.items():
+            table.add_row(name, str(count))
+        console.print(table)
