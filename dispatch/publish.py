@@ -133,7 +133,7 @@ class Publisher:
             await producer.send(EVENTS_TOPIC, key=event.live_id.encode(), value=event.encode())
         except (SendRefused, SendUnknown, BrokerAway) as error:
             self.events_dropped += 1
-            _log.warning("event_not_written", event=event.kind, reason=str(error))
+            _log.warning("event_not_written", kind=event.kind.value, reason=str(error))
 
     async def _ready_producer(self) -> Producer:
         async with self._making:
