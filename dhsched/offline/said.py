@@ -56,6 +56,7 @@ class Said:
 def read_json_lines(lines: Iterable[Line]) -> Iterator[Said]:
     """One object a line, in the order of time. Raises BadLine."""
     last_ms: dict[str | None, int] = {}
+    latest_ms = 0
     moments: bool | None = None
     for number, text in lines:
         if not text.strip():
@@ -63,7 +64,6 @@ def read_json_lines(lines: Iterable[Line]) -> Iterator[Said]:
         given = _object(number, text)
         live_id = _name(number, given, "live")
         at = given.get("at")
-        latest_ms = max(last_ms.values(), default=0)
         at_ms = latest_ms if at is None else _at_ms(number, at)
         if at is not None:
             if moments is not None and moments is not isinstance(at, str):
@@ -74,6 +74,7 @@ def read_json_lines(lines: Iterable[Line]) -> Iterator[Said]:
                 number, f'"at" {at!r} lies before that of an earlier line of this live: sort them'
             )
         last_ms[live_id] = at_ms
+        latest_ms = max(latest_ms, at_ms)
         seq = given.get("seq")
         if seq is not None and type(seq) is not int:
             raise BadLine(number, '"seq" is not an integer')
