@@ -21,7 +21,7 @@ from controller.partition_feed import PartitionFeed, Source
 from controller.store_calls import StoreCalls
 from controller.tasks import Tasks
 from controller.unowned import Unowned, UnownedBook
-from ownership.custody import pending_disposals, raise_watermark
+from ownership.custody import pending_disposals, raise_past_deleted, raise_watermark
 from ownership.kv import Database
 from stream.transport import BrokerAway, GroupReader, KafkaRecord, OffsetOutOfLog
 
@@ -148,8 +148,15 @@ class Custody:
                 _log.error("ahead_of_log", partition=error.partition, offset=error.offset)
             await self._back_off()
             return
+        book = self.books.get(error.partition)
+        in_custody = book is not None and feed.source is Source.CUSTODY
+        if book is not None and in_custody:
+            # Said before the position, and so the watermark, may go past it.
+            await self._unowned.tell_deleted(book, error.offset, error.log_start)
         finished = await self._finished_below(error.partition)
         feed.truncated(error.log_start, finished)
+        if in_custody:
+            feed.position = max(feed.position, error.log_start)
         self._reader.seek(error.partition, error.log_start)
 
     # -- the assignment
@@ -177,7 +184,7 @@ class Custody:
         if token != self._token or partition not in self._reader.assignment.partitions:
             return
         self.marks[partition] = start
-        self.books[partition] = UnownedBook(partition, [offset for offset, _ in begun])
+        self.books[partition] = UnownedBook(partition, begun)
         self._reader.seek(partition, start)
         feed.restart(Source.CUSTODY, start)
         self._moved(feed)
@@ -202,9 +209,7 @@ class Custody:
                 continue
             low = self.low(partition, book)
             if low > self.marks.get(partition, 0):
-                at = await self._calls.insist(
-                    lambda p=partition, o=low: raise_watermark(self._db, p, o), "watermark"
-                )
+                at = await self._raise(book, low)
                 self.marks[partition] = at
                 finished[partition] = at
         if finished and token == self._token:
@@ -213,6 +218,23 @@ class Custody:
             except BrokerAway as error:
                 # Only what tools see: the next round commits more.
                 _log.info("group_offset_not_committed", error=str(error))
+
+    async def _raise(self, book: UnownedBook, low: int) -> int:
+        """Raise the watermark, where records were deleted unseen only when all lives know of it."""
+        db, partition = self._db, book.partition
+        while self.marks.get(partition, 0) < book.deleted_below:
+            # The lives that are owned here read the log themselves, and say what they lost.
+            told = book.told.union(
+                route.live.live_id for route in self._feed_of(partition).routes.values()
+            )
+            answer = await self._calls.insist(
+                lambda t=told: raise_past_deleted(db, partition, low, book.deleted_below, t),
+                "watermark",
+            )
+            if isinstance(answer, int):
+                return answer
+            await self._unowned.tell_lives(book, answer)
+        return await self._calls.insist(lambda: raise_watermark(db, partition, low), "watermark")
 
     def low(self, partition: int, book: UnownedBook) -> int:
         """Everything in this partition below it is released, skipped or dead-lettered."""

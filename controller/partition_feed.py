@@ -241,12 +241,13 @@ class PartitionFeed:
         self._counters.records_reread_used += used
 
     def truncated(self, log_start: int, finished_below: int) -> None:
-        """The log begins at `log_start` now."""
+        """The log begins at `log_start` now. Custody moves `position` itself, when it has said what
+        is lost of lives that nobody owns."""
         for route in tuple(self.routes.values()):
             if route.ahead.attached:
                 route.ahead.begin(max(0, self.position))
             route.truncated(log_start, finished_below)
-        if 0 <= self.position < log_start:
+        if 0 <= self.position < log_start and self.source is Source.OWN:
             self.position = log_start
         for route in self.routes.values():
             self.attach(route)

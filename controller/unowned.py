@@ -21,6 +21,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+import structlog
+
 from controller.auto_create import AutoCreate
 from controller.counters import Counters
 from controller.dead_letters import DeadLetters
@@ -42,6 +44,8 @@ from schemas.live_id import decode_key
 from schemas.partition import partition_of
 from stream.transport import BrokerAway, KafkaRecord, OffsetOutOfLog, RangeReader
 
+_log = structlog.get_logger(__name__)
+
 LIVES_PER_LOOK = 256
 READ_LEFT_TRIES = 8
 READ_LEFT_MS = 500
@@ -59,10 +63,15 @@ class _Elsewhere:
 class UnownedBook:
     """One partition's unowned records, from when its custody began."""
 
-    def __init__(self, partition: int, begun: Iterable[int]) -> None:
+    def __init__(self, partition: int, begun: Iterable[tuple[int, str]]) -> None:
         self.partition = partition
-        self.begun = set(begun)
-        """Offsets whose disposal an earlier custodian began: their dead letters may be missing."""
+        self.begun = dict(begun)
+        """Offsets, and their lives, whose disposal an earlier custodian began: their dead letters
+        may be missing."""
+        self.deleted_below = 0
+        """Retention deleted records below it before this custodian saw them."""
+        self.told: set[str] = set()
+        """Lives that were told so."""
         self.waiting: deque[KafkaRecord] = deque()
         """In offset order."""
         self.elsewhere: dict[str, _Elsewhere] = {}
@@ -202,7 +211,8 @@ class Unowned:
             reason = DeadLetterReason.LIVE_CLOSED
             detail = f"the live was closed: {view.live.close_reason}"
         await self._send(records, reason, detail)
-        book.begun.difference_update(raw.offset for raw in records)
+        for raw in records:
+            book.begun.pop(raw.offset, None)
 
     async def _send(
         self, records: list[KafkaRecord], reason: DeadLetterReason, detail: str
@@ -213,6 +223,40 @@ class Unowned:
                 for raw in records
             )
         )
+
+    # -- what retention deleted before it was seen
+
+    async def tell_deleted(self, book: UnownedBook, lost_from: int, log_start: int) -> None:
+        """Say that [lost_from, log_start) is gone. Before the watermark passes it, open lives are
+        told by name (`tell_lives`); whoever else had records there is not known any more."""
+        gone = [(offset, live_id) for offset, live_id in book.begun.items() if offset < log_start]
+        detail = "it was deleted before its dead letter was in the log"
+        await asyncio.gather(
+            *(self._tell(book, offset, live_id, detail) for offset, live_id in gone),
+            self._tell(
+                book,
+                log_start - 1,
+                None,
+                f"offsets {lost_from} to {log_start - 1} were deleted before their custodian saw "
+                "them; what was there of lives without an owner is lost",
+            ),
+        )
+        for offset, _ in gone:
+            book.begun.pop(offset, None)
+        book.deleted_below = max(book.deleted_below, log_start)
+
+    async def tell_lives(self, book: UnownedBook, live_ids: Sequence[str]) -> None:
+        """Tell these lives that records of theirs may have been among the deleted ones."""
+        last = book.deleted_below - 1
+        detail = f"records up to offset {last} were deleted before anybody read them"
+        await asyncio.gather(*(self._tell(book, last, one, detail) for one in live_ids))
+        book.told.update(live_ids)
+
+    async def _tell(self, book: UnownedBook, offset: int, live_id: str | None, detail: str) -> None:
+        key = None if live_id is None else live_id.encode()
+        reason = DeadLetterReason.BEFORE_LOG_START
+        _log.error("deleted_unseen", partition=book.partition, live_id=live_id, detail=detail)
+        await self._letters.send(book.partition, offset, reason, detail, key, None)
 
     # -- lives that others own
 
@@ -249,7 +293,7 @@ class Unowned:
         """
         for _ in range(READ_LEFT_TRIES):
             first, last = known.first, known.last
-            left = await self._read_left(book.partition, live_id, first, last)
+            left = await self._read_left(book, live_id, first, last)
             if left is None or book.elsewhere.get(live_id) is not known:
                 return
             if (known.first, known.last) == (first, last):
@@ -258,10 +302,10 @@ class Unowned:
                 return
 
     async def _read_left(
-        self, partition: int, live_id: str, first: int, last: int
+        self, book: UnownedBook, live_id: str, first: int, last: int
     ) -> list[KafkaRecord] | None:
         """The records of this live in [first, last]; None when the log cannot be read now."""
-        key, at = live_id.encode(), first
+        partition, key, at = book.partition, live_id.encode(), first
         left: list[KafkaRecord] = []
         while at <= last:
             try:
@@ -272,6 +316,9 @@ class Unowned:
             except OffsetOutOfLog as error:
                 if at >= error.log_start:
                     return None
+                gone = error.log_start - 1
+                detail = f"offsets {at} to {gone} were deleted before the closed live's were read"
+                await self._tell(book, gone, live_id, detail)
                 at = error.log_start
                 continue
             except BrokerAway:

@@ -10,6 +10,8 @@ A zombie custodian does no harm. It may only repeat what is true for ever: a rec
 disposed of stays so, and everything below a watermark stays finished.
 """
 
+from collections.abc import Collection
+
 from ownership import keys
 from ownership.kv import Database, Reads, Transaction, int64
 from ownership.model import AlreadyDisposed, BelongsToOpenLive, Disposed
@@ -69,6 +71,38 @@ async def raise_watermark(db: Database, partition: int, offset: int) -> int:
     """
     while True:
         at, finished = await db.run(lambda tr: _raise(tr, partition, offset))
+        if finished:
+            return at
+
+
+async def raise_past_deleted(
+    db: Database, partition: int, offset: int, deleted_below: int, told: Collection[str]
+) -> int | list[str]:
+    """`raise_watermark`, over a part of the log that retention deleted before its custodian saw it.
+
+    Records of any live may have been there. Open lives whose cursor lies below `deleted_below` and
+    that are not among `told` keep the mark where it is, and are returned: they are told first. It
+    is one transaction, so a live that is opened meanwhile is either seen here or begins behind it.
+    """
+    begin, end = prefix_range(keys.by_partition_of(partition))
+
+    def body(tr: Transaction) -> tuple[int, bool] | list[str]:
+        listed = [keys.last_text(key) for key, _ in tr.get_range(begin, end)]
+        asked = [live_id for live_id in listed if live_id not in told]
+        found = tr.get_many([keys.cursor(live_id) for live_id in asked])
+        cursors = [read_cursor(raw) for raw in found]
+        untold = [
+            live_id
+            for live_id, cursor in zip(asked, cursors, strict=True)
+            if cursor is None or cursor.next_offset < deleted_below
+        ]
+        return untold or _raise(tr, partition, offset)
+
+    while True:
+        answer = await db.run(body)
+        if isinstance(answer, list):
+            return answer
+        at, finished = answer
         if finished:
             return at
 

@@ -190,6 +190,58 @@ def test_what_retention_deleted_is_said_and_never_skipped(world: World) -> None:
     assert error.offset == lost[-1]
 
 
+def test_what_nobody_saw_before_retention_deleted_it_is_said(world: World) -> None:
+    """Records of lives without an owner: the custodian tells once for all of them."""
+    lost = world.push("nobody", "Lost one. ", "Lost two. ")
+    kept = world.push("nobody", "Kept.")
+    with world.loop.current():
+        world.broker.cut_log(TEXT_TOPIC, 0, kept[0])
+    world.start("one")
+    world.until(lambda: world.call(watermark(world.db, 0)) == kept[0] + 1)
+    told, refused = sorted(world.letters(), key=lambda letter: letter.offset)
+    assert (told.offset, told.reason.value, told.key) == (lost[-1], "before_log_start", None)
+    assert f"offsets {lost[0]} to {lost[-1]} were deleted" in told.detail
+    assert (refused.offset, refused.reason.value) == (kept[0], "unknown_live")
+
+
+def test_an_open_live_is_told_by_name_before_the_watermark_passes_what_was_deleted(
+    world: World,
+) -> None:
+    """Its owner is gone, and whoever takes it over begins behind the watermark."""
+    one = world.start("one")
+    world.create("anna", one)
+    world.until(lambda: world.idle("anna"))
+    world.crash(one)
+    lost = world.push("anna", "Lost one. ", "Lost two.")
+    with world.loop.current():
+        world.broker.cut_log(TEXT_TOPIC, 0, lost[-1] + 1)
+    two = world.start("two")
+    world.until(lambda: world.call(watermark(world.db, 0)) == lost[-1] + 1)
+    assert {letter.key for letter in world.letters()} == {None, b"anna"}
+    assert set(reasons(world).values()) == {"before_log_start"}
+    advance(world, "anna", world.view("anna").generation, two)
+    world.push("anna", "Kept.")
+    world.until(lambda: world.idle("anna") and world.fed_text("anna") == "Kept.")
+
+
+def test_lost_text_is_said_once_and_leaves_the_checkpoint(world: World) -> None:
+    one = world.start("one")
+    world.create("anna", one)
+    (offset,) = world.push("anna", "This is a sentence that is cut off in its middle by a crash.")
+    world.until(lambda: len(world.heard) > 2)
+    world.crash(one)
+    with world.loop.current():
+        world.broker.cut_log(TEXT_TOPIC, 0, offset + 1)
+    two = world.start("two")
+    advance(world, "anna", world.view("anna").generation, two)
+    world.until(lambda: not world.view("anna").checkpoint.segments)
+    three = world.start("three")
+    advance(world, "anna", world.view("anna").generation, three)
+    world.until(lambda: world.idle("anna"))
+    errors = [e.data["reason"] for e in world.events(EventKind.ERROR)]
+    assert errors == ["text_lost"]
+
+
 def test_a_segment_whose_text_is_gone_is_said_and_the_rest_spoken(world: World) -> None:
     one = world.start("one")
     world.create("anna", one)

@@ -5,7 +5,13 @@ import asyncio
 import pytest
 
 from ownership import custody, keys
-from ownership.custody import dispose_unowned, pending_disposals, raise_watermark, watermark
+from ownership.custody import (
+    dispose_unowned,
+    pending_disposals,
+    raise_past_deleted,
+    raise_watermark,
+    watermark,
+)
 from ownership.lives import close_live, get_live
 from ownership.model import AlreadyDisposed, BelongsToOpenLive, Disposed, Generation, Released
 from ownership.release import release
@@ -138,3 +144,31 @@ async def test_a_watermark_in_steps_stops_below_the_unfinished(
     assert await db.run(lambda tr: custody._raise(tr, 0, 20)) == (6, False)
     assert await watermark(db, 0) == 6
     assert await pending_disposals(db, 0) == [(8, "x8")]
+
+
+async def test_the_watermark_passes_what_was_deleted_only_when_every_open_live_was_told() -> None:
+    db = await with_workers(worker("w", capacity=3))
+    behind = await created(db, "behind", "w")
+    await created(db, "told", "w")
+    await created(db, "closed", "w")
+    await close_live(db, "closed", None, "asked", 20)
+    assert await raise_past_deleted(db, 0, 9, 5, {"told"}) == ["behind"]
+    assert await watermark(db, 0) == 0
+    await release(db, [item("behind", behind, 0, 5)])
+    assert await raise_past_deleted(db, 0, 9, 5, {"told"}) == 9
+    assert await watermark(db, 0) == 9
+    assert await raise_past_deleted(db, 0, 4, 5, {"told"}) == 9
+
+
+async def test_a_live_opened_while_the_watermark_passes_is_told_or_begins_behind_it() -> None:
+    for order in (0, 1):
+        db = await with_workers(worker("w"))
+        calls = [
+            lambda db=db: created(db, "new", "w"),
+            lambda db=db: raise_past_deleted(db, 0, 9, 5, ()),
+        ]
+        answers = await asyncio.gather(*(calls[(order + at) % 2]() for at in range(2)))
+        view = await get_live(db, "new")
+        assert view is not None
+        assert view.cursor is not None
+        assert (answers[1 - order], view.cursor.next_offset) in ((9, 9), (["new"], 0))
