@@ -18,6 +18,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from dhsched.command_line import USAGE_STATUS, DispatchUrl, Json, Kafka, Store, run
 from dhsched.offline.capture_commands import capture
+from dhsched.offline.replay_commands import replay
 from dhsched.output import CommandFailed, Output, fail
 from dhsched.processes import PARENT_ENV
 
@@ -262,6 +263,7 @@ def close(live: str, *, dispatch: DispatchUrl = DEFAULT_DISPATCH, json: Json = F
 
 
 app.command(capture)
+app.command(replay)
 
 
 def _settings(

@@ -34,6 +34,14 @@ class Output:
         """The output of this process."""
         return cls(as_json=as_json, console=Console(), errors=Console(stderr=True))
 
+    def quiet(self) -> "Output":
+        """The same without a word: for a step whose outcome is told otherwise."""
+        return Output(
+            as_json=False,
+            console=Console(quiet=True),
+            errors=Console(stderr=True, quiet=True),
+        )
+
     def result(self, document: Mapping[str, object], line: str) -> None:
         """Print one result: the document for machines, the line for people."""
         if self.as_json:

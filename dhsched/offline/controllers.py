@@ -161,8 +161,8 @@ class Mover:
     async def _take(
         self, source: Controller, old: Generation, target: Controller, number: int
     ) -> None:
-        """As Dispatch recovers a live: past its owner, who is not asked and finds itself fenced, from
-        the last checkpoint that it happened to write."""
+        """As Dispatch recovers a live: past its owner, who is not asked and finds itself fenced,
+        from the last checkpoint that it happened to write."""
         answer = await commit_generation(
             self._db,
             CommitGeneration(

@@ -325,6 +325,12 @@ class Film:
         picture = TrackMade(frames, self._picture_hash.hexdigest()) if self.pictures else None
         return TrackMade(frames * TICK_SAMPLES, self._sound_hash.hexdigest()), picture
 
+    def write_manifest(self, text: str) -> None:
+        """The last file: with it the replay counts as done. Raises OSError."""
+        part = self._part(self.files.manifest)
+        part.file.write(text.encode())
+        part.commit()
+
     def abort(self) -> None:
         """Leave no file; harmless after the end."""
         if self._mp4 is not None:

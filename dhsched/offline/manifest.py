@@ -55,7 +55,8 @@ class TrackMade:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One live's. `source` and `settings` say what was replayed and how; `repeated_frames` were
-    made again by a later owner, and `repeated_different` of them were not the same sound."""
+    made again by a later owner, and `repeated_different` of them were not the same sound.
+    `complete`: the source was read to its end, not to where it breaks off."""
 
     live_id: str
     source: Mapping[str, Any]
@@ -69,7 +70,10 @@ class Manifest:
     sound: TrackMade
     picture: TrackMade | None
     segments: tuple[SegmentMade, ...]
-    owners: tuple[Mapping[str, Any], ...] = ()
+    records: int = 0
+    moves: int = 0
+    dead_letters: int = 0
+    closed: str = ""
     repeated_frames: int = 0
     repeated_different: int = 0
     complete: bool = True
@@ -98,7 +102,6 @@ def read_manifest(text: str) -> Manifest:
         values["sound"] = TrackMade(**values["sound"])
         values["picture"] = None if picture is None else TrackMade(**picture)
         values["segments"] = tuple(map(_segment, values["segments"]))
-        values["owners"] = tuple(values["owners"])
         values["notes"] = tuple(values["notes"])
         return Manifest(**values)
     except (KeyError, TypeError) as error:

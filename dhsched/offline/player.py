@@ -84,7 +84,10 @@ class Player:
         self._loop = loop
         self._on_progress = on_progress
         self._live_id = play.live.live_id
-        self._clock = VirtualClock(loop, play.live.begins_ms - WARM_UP_MS)
+        self._zero_ms = max(play.live.begins_ms, WARM_UP_MS)
+        """The time of day at which the film begins; recordings of a text begin at no time at all,
+        and no clock shows less than nothing."""
+        self._clock = VirtualClock(loop, self._zero_ms - WARM_UP_MS)
         self._store = MemoryStore()
         self._broker = MemoryBroker()
         self._db = MemoryDatabase(self._store, Random(0))
@@ -208,6 +211,7 @@ class Player:
     async def _until(self, at_ms: int) -> bool:
         """The step's time, at which nobody waits longer than they must when it is `asap`."""
         quiet_ms = 0
+        at_ms += self._zero_ms - self._play.live.begins_ms
         while (left_ms := at_ms - self._skipped_ms - self._clock.wall_ms()) > 0:
             if await self._is_closed():
                 return False
@@ -302,5 +306,5 @@ class Player:
         if event.kind is EventKind.STATE_UPDATED and event.data.get("state") == "closed":
             self._played.closed = str(event.data.get("reason") or "closed")
         line: dict[str, Any] = asdict(event)
-        line["film_ms"] = event.at_ms - self._play.live.begins_ms
+        line["film_ms"] = event.at_ms - self._zero_ms
         self._film.event(json.dumps(line, ensure_ascii=False, default=dict))

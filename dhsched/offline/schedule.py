@@ -19,16 +19,12 @@ from dhsched.offline.entries import (
     options_of,
 )
 from schemas.events import EventKind, LiveEvent
-from schemas.options import LiveOptions
+from schemas.options import BadOptions, LiveOptions
 
 LEAD_IN_MS = 1_000
 """How much of the silence before the first record is kept."""
 
 CLOSED_BY_RECORD = "close_record"
-
-
-class BadCapture(ValueError):
-    """The entries contradict each other; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +73,10 @@ class LiveSummary:
     moves: int = 0
     epoch: int = 0
     """The one that had claimed it last."""
+    repeated: int = 0
+    """Records that stand in the capture twice."""
+    broken: str = ""
+    """Why it cannot be replayed, if so."""
 
     @property
     def begins_ms(self) -> int:
@@ -85,14 +85,17 @@ class LiveSummary:
         return lead if self.opened_ms is None else max(lead, min(self.opened_ms, self.first_ms))
 
     def take_record(self, record: CapturedRecord) -> None:
-        """Raises BadCapture for one that lies behind another one in the file but not in the log."""
+        """One that comes twice is taken once; one that comes too late makes the live `broken`."""
         span = self.partitions.setdefault(record.partition, [record.offset, record.offset - 1])
-        if record.offset <= span[1]:
-            what = "twice" if record.offset == span[1] else f"after {span[1]}"
-            raise BadCapture(
-                f"live {self.live_id}: offset {record.offset} of partition {record.partition} "
-                f"comes {what}: the records are out of order"
+        if record.offset == span[1]:
+            self.repeated += 1
+            return
+        if record.offset < span[1]:
+            self.broken = self.broken or (
+                f"offset {record.offset} of partition {record.partition} comes after {span[1]}: "
+                "the records are out of order"
             )
+            return
         span[1] = record.offset
         if not self.records:
             self.first_ms = self.last_ms = record.timestamp_ms
@@ -109,7 +112,12 @@ class LiveSummary:
         if generation is not None and generation.epoch > self.epoch:
             self.moves += self.epoch > 0
             self.epoch = generation.epoch
-        if self.options is None and (options := options_of(event)) is not None:
+        try:
+            options = options_of(event)
+        except BadOptions as error:
+            self.broken = self.broken or f"its options: {error}"
+            return
+        if self.options is None and options is not None:
             self.options = options
             self.opened_ms = event.at_ms
 
@@ -148,7 +156,7 @@ def live_of(entry: Entry) -> str | None:
 
 
 def survey(entries: Iterable[Entry], only: str | None = None) -> Survey:
-    """What lives there are (`only` one of them). Raises BadCapture."""
+    """What lives there are (`only` one of them)."""
     found = Survey()
     for entry in entries:
         found.entries += 1
@@ -173,12 +181,15 @@ def steps_of(entries: Iterable[Entry], live: LiveSummary, *, ownership: bool) ->
     """The live's steps. Without `ownership` the generations that took it are left out."""
     at_ms = live.begins_ms
     epoch = 0
+    known: dict[int, int] = {}
     for entry in entries:
         if live_of(entry) != live.live_id:
             continue
         at_ms = max(at_ms, entry.timestamp_ms)
         if isinstance(entry, CapturedRecord):
-            yield Deliver(at_ms, entry)
+            if entry.offset > known.get(entry.partition, -1):
+                known[entry.partition] = entry.offset
+                yield Deliver(at_ms, entry)
             continue
         generation = generation_of(entry.event)
         if generation is not None and generation.epoch > epoch:
