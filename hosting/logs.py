@@ -30,6 +30,8 @@ def configure_logs(style: Literal["console", "json"], level: str) -> None:
             *shared,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
+        # Set anew: whoever came before, such as the command line, may have filtered by level.
+        wrapper_class=structlog.stdlib.BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
