@@ -18,7 +18,7 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-run demo test lint format lock simulate bench clean
+.PHONY: help install install-run demo test lint format lock simulate chaos bench clean
 
 help:
 	@echo "make demo      set everything up and speak on this machine (TEXT=file RECORD=out.mp4: batch)"
@@ -27,6 +27,7 @@ help:
 	@echo "make lint      ruff, strict types, layers"
 	@echo "make bench     measure (OUT=build/bench.json)"
 	@echo "make simulate  try to break the protocol (RUNS=, SEED=, PROTOCOL=, OUT=build/simulate.json)"
+	@echo "make chaos     try to break real processes (MINUTES=, SEED=, OUT=build/chaos.json)"
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -59,6 +60,7 @@ format: $(DEV_READY)
 test: $(DEV_READY)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	$(BIN)/python -m pytest tests/sim
+	$(BIN)/python -m pytest tests/chaos
 
 # demo speaks on this machine; with RECORD=out.mp4 (and TEXT=file) it records and ends by itself.
 demo: $(RUN_READY)
@@ -69,6 +71,12 @@ demo: $(RUN_READY)
 simulate: $(DEV_READY)
 	@$(BIN)/python -m tests.sim --runs $(or $(RUNS),100000) --seed $(or $(SEED),1) \
 	  --protocol $(or $(PROTOCOL),all) --out $(or $(OUT),build/simulate.json) $(SIMULATE_ARGS)
+
+# chaos kills, stops and cuts off real processes on Apache Kafka, and judges what they did by the
+# simulator's checkers. FDB_CLUSTER_FILE chooses FoundationDB instead of LMDB.
+chaos: $(DEV_READY)
+	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) \
+	  --out $(or $(OUT),build/chaos.json) $(CHAOS_ARGS)
 
 bench: $(DEV_READY)
 	$(BIN)/python -m tests.bench --out $(or $(OUT),build/bench.json) $(if $(MARKDOWN),--markdown $(MARKDOWN))

@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from schemas.text_record import RecordKind
 from schemas.topics import TEXT_TOPIC
 from tests.chaos.cluster import Cluster
+from tests.sim.recorder import decoded_text
 from tests.sim.texts import Author, mark_value
 
 DAY_MS = 86_400_000
@@ -132,30 +133,35 @@ class Speaker:
         if not await front.create(self.live_id, f"{self.live_id}/{self._lives}"):
             raise AssertionError(f"{self.live_id} could not be created")
 
-    async def run(self, log: Log, front: Front, records_per_s: float) -> None:
-        """Text until cancelled."""
+    async def run(self, log: Log, front: Front, pace_ms: float) -> None:
+        """Text until cancelled, a character every `pace_ms` in the mean."""
         rng = self._rng
         await asyncio.sleep(rng.random() * 3)
         while True:
             count = rng.randrange(1, RECORDS_MAX + 1)
+            chars = 0
             if self.pushed:
-                await self._push(front)
-                count = 1
+                chars += await self._push(front)
             else:
                 for value in self._author.burst(count, rng):
                     log.append(self.live_id, value)
+                    record = decoded_text(value)
+                    chars += 0 if record is None else len(record.text)
                 if rng.random() < INTERRUPT:
                     log.append(self.live_id, mark_value(RecordKind.INTERRUPT))
             if self.churned and rng.random() < 0.03:
                 await self._close(log, front)
-            await asyncio.sleep(count / records_per_s * rng.uniform(0.6, 1.4))
+            await asyncio.sleep(max(10, chars) * pace_ms / 1000 * rng.uniform(0.6, 1.4))
 
-    async def _push(self, front: Front) -> None:
-        """Numbered, so it may be repeated until some replica says that it is in the log."""
+    async def _push(self, front: Front) -> int:
+        """Numbered, so it may be repeated until some replica says that it is in the log. Returns
+        how many characters it has."""
         author = self._author
         author.seq += 1
-        body = {"text": author.next_text(" said. "), "seq": author.seq}
+        text = author.next_text(" said. ")
+        body = {"text": text, "seq": author.seq}
         await front.call("POST", f"/v1/lives/{self.live_id}/text", json=body, tries_s=600)
+        return len(text)
 
     async def _close(self, log: Log, front: Front) -> None:
         if self._rng.random() < 0.5:

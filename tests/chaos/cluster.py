@@ -161,6 +161,9 @@ class Cluster:
             await self.serves(slot)
 
     async def close(self) -> None:
+        """Everything is gone when it returns; may be called again."""
+        if self._closing:
+            return
         self._closing = True
         for slot in self.slots:
             slot.wanted = False

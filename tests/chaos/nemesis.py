@@ -28,7 +28,10 @@ STOPS_ITSELF_S = 4.0
 WORKING_MIN = 1
 """So many workers are left without a fault at any time, unless the schedule cuts them all."""
 
-PICK_S = 30.0
+AT_ONCE = 3
+"""So many faults at most are at work, or wait for something to break."""
+
+PICK_S = 10.0
 """How long a fault waits for a slot that it may have."""
 
 _HOUR_MS = 3_600_000
@@ -55,6 +58,7 @@ class Nemesis:
         self._move_every_s = move_every_s
         self._rng = rng
         self._at_work = 0
+        self._places = asyncio.Semaphore(AT_ONCE)
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._kinds: dict[str, Callable[[Planned], Awaitable[bool]]] = {
@@ -80,7 +84,8 @@ class Nemesis:
                     await self._one(planned)
                     await asyncio.sleep(LEASE_MS / 1000 + CALM_S)
                     continue
-                faults.append(asyncio.create_task(self._one(planned)))
+                await self._places.acquire()
+                faults.append(asyncio.create_task(self._in_place(planned, end_s)))
             await asyncio.sleep(max(0.0, end_s - loop.time()))
             await asyncio.gather(*faults)
         finally:
@@ -90,18 +95,27 @@ class Nemesis:
             await self.cluster.heal()
         self._note("faults_end", "")
 
+    async def _in_place(self, planned: Planned, end_s: float) -> None:
+        """Until it found something to break, or the time is over."""
+        loop = asyncio.get_running_loop()
+        try:
+            while not await self._one(planned) and loop.time() < end_s:
+                pass
+        finally:
+            self._places.release()
+
     async def _calm(self) -> None:
         await self._quiet.wait()
         await asyncio.sleep(CALM_S)
 
-    async def _one(self, planned: Planned) -> None:
+    async def _one(self, planned: Planned) -> bool:
+        """Whether it found something to break."""
         self._at_work += 1
         self._quiet.clear()
         try:
-            if await self._kinds[planned.kind](planned):
-                self.done[planned.kind] += 1
-            else:
-                self.done["passed_over"] += 1
+            struck = await self._kinds[planned.kind](planned)
+            self.done[planned.kind if struck else "passed_over"] += 1
+            return struck
         finally:
             self._at_work -= 1
             if not self._at_work:

@@ -22,7 +22,7 @@ from tests.chaos.diary import Diary
 from tests.chaos.gather import Journal, Topics, history, tell
 from tests.chaos.measure import asked_while_superseded
 from tests.chaos.nemesis import Nemesis
-from tests.chaos.plan import Planned
+from tests.chaos.plan import Planned, schedule
 from tests.chaos.settle import free_slots, waiting
 from tests.sim import history as h
 from tests.sim import windows
@@ -36,7 +36,8 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a run is. `records_per_s` is per live; a live speaks `ms_per_character`."""
+    """What a run is. A live speaks `ms_per_character`, and has text for so much of the time as
+    `load` says, in the mean."""
 
     seed: int
     length_s: float
@@ -48,11 +49,13 @@ class Options:
         default_factory=lambda: {"n0": 34, "n1": 34, "n2": 34, "x": 8}
     )
     """By node. Node x joins and leaves in storms."""
-    records_per_s: float = 0.5
+    load: float = 0.6
     ms_per_character: int = 80
     move_every_s: float = 1.0
     plan: tuple[Planned, ...] | None = None
     weaken: Mapping[str, str] = field(default_factory=dict)
+    expected_bad: bool = False
+    """A control: that it is bad is no reason to keep anything."""
     store: str = ""
     """URL; empty: LMDB in the run's folder."""
 
@@ -135,10 +138,9 @@ class _Whole:
             plan = schedule(options.seed) if options.plan is None else options.plan
             nemesis = Nemesis(cluster, front, journal, plan, options.move_every_s, self.rng)
             nemesis.lives = [one.live_id for one in speakers]
+            pace_ms = options.ms_per_character / options.load
             serving = asyncio.create_task(log.run())
-            clients = [
-                asyncio.create_task(one.run(log, front, options.records_per_s)) for one in speakers
-            ]
+            clients = [asyncio.create_task(one.run(log, front, pace_ms)) for one in speakers]
             try:
                 await nemesis.run(options.length_s)
             finally:
@@ -153,7 +155,9 @@ class _Whole:
             if (lost := await log.flush(120.0)) or log.failed:
                 cluster.surprises.append(f"{lost} + {log.failed} records were not taken by Kafka")
             left = await self._settle(db, journal, topics)
-        # All processes are gone, and their diaries complete.
+            await cluster.close()
+            # All processes are gone: diaries and journal are complete.
+            await journal.catch_up()
         found = self._judge(journal, topics)
         found.left, found.seconds = left, time.monotonic() - began_s
         found.faults, found.answers = nemesis.done, front.answers
@@ -208,7 +212,7 @@ class _Whole:
 
     def _kept(self, found: Run) -> Run:
         """With its history and all logs on the disk, when something was wrong."""
-        if not found.ok:
+        if not found.ok and not self.options.expected_bad:
             self.keep, found.kept = True, self.folder
             with gzip.open(self.folder / "history.json.gz", "wt") as file:
                 json.dump(h.to_plain(found.history), file)
