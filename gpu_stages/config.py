@@ -5,7 +5,7 @@
     width_px_max = 512           # what a live may ask for; sizes the picture and media slots
     height_px_max = 512
     [speech]                     # likewise [motion], [render], [encode]; every key is optional
-    class = "gpu_stages.stages.speech:SpeechStage"   # or "path/to/file.py:Class"
+    class = "gpu_stages.stages.speech:SpeechStage"   # or "path/to/file.py:Class", from this file on
     device = "cuda:0"            # default: the worker's --device
     batch_max = 8                # default: the class's own
     wait_us_max = 2000           # default: the class's own
@@ -13,6 +13,12 @@
     nice = 0                     # niceness of the process
     ready_s_max = 120            # how long loading may take
     [speech.settings]            # handed to the class's load()
+    [render]                     # render and motion: an exported torch program in place of a class
+    program = "face.pt2"
+    [render.inputs]              # its tensors, in the order of its arguments
+    face = { shape = ["batch", 24], dtype = "float32" }
+    [render.outputs]
+    picture = { shape = ["batch", 256, 256, 3], dtype = "uint8" }
     [rings]
     voice_slots = 16             # slots of each ring, and the payload of a voice slot
     voice_bytes = 2097152
@@ -34,6 +40,12 @@ from gpu_stages.ring import RingSpec
 from schemas.media import TICK_SAMPLES
 
 STAGE_NAMES: Final = ("speech", "motion", "render", "encode")
+PROGRAM_CLASSES: Final = {
+    "motion": "gpu_stages.stages.exported:ExportedMotion",
+    "render": "gpu_stages.stages.exported:ExportedRender",
+}
+"""What runs an exported program; the other stages keep state that a program cannot."""
+
 CREDIT_STAGE: Final = "motion"
 """The stage that makes ticks as credits allow, and is woken when they grow."""
 
@@ -127,9 +139,22 @@ def load_stages_config(path: Path | None = None) -> StagesConfig:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadStagesConfig(f"{path}: {error}") from error
     try:
-        return parse_stages_config(given)
+        config = parse_stages_config(given)
     except BadStagesConfig as error:
         raise BadStagesConfig(f"{path}: {error}") from error
+    return replace(config, stages=tuple(_from(path.parent, stage) for stage in config.stages))
+
+
+def _from(folder: Path, stage: StageConfig) -> StageConfig:
+    """The stage with the files that it names found from this folder on."""
+    module, _, class_name = stage.class_path.rpartition(":")
+    if module.endswith(".py"):
+        stage = replace(stage, class_path=f"{folder.absolute() / module}:{class_name}")
+    program = stage.settings.get("program")
+    if stage.class_path in PROGRAM_CLASSES.values() and isinstance(program, str):
+        settings = {**stage.settings, "program": str(folder.absolute() / program)}
+        stage = replace(stage, settings=settings)
+    return stage
 
 
 def parse_stages_config(given: Mapping[str, object]) -> StagesConfig:
@@ -160,16 +185,17 @@ def _ring_slots(rings: "_Table") -> dict[str, int]:
 
 
 def _stage(table: "_Table", default: StageConfig) -> StageConfig:
+    class_path, settings = _model(table, default)
     stage = StageConfig(
         name=default.name,
-        class_path=table.text("class", default.class_path),
+        class_path=class_path,
         device=table.text("device", "") or None,
         batch_max=table.integer("batch_max", 0, 1, 1024) or None,
         wait_us_max=table.optional_integer("wait_us_max", 0, 100_000),
         threads=table.integer("threads", default.threads, 1, 256),
         nice=table.integer("nice", default.nice, -20, 19),
         ready_s_max=float(table.integer("ready_s_max", round(default.ready_s_max), 1, 3600)),
-        settings=table.json_object("settings"),
+        settings=settings,
     )
     table.no_more()
     if ":" not in stage.class_path:
@@ -178,6 +204,30 @@ def _stage(table: "_Table", default: StageConfig) -> StageConfig:
             " `file.py:Class`"
         )
     return stage
+
+
+def _model(table: "_Table", default: StageConfig) -> tuple[str, Mapping[str, object]]:
+    """The class that serves a stage, and its settings: given, or those of a program."""
+    given = table.text("class", "")
+    settings = table.json_object("settings")
+    program = table.text("program", "")
+    tensors = {key: table.json_object(key) for key in ("inputs", "outputs")}
+    if not program:
+        for key, value in tensors.items():
+            if value:
+                raise BadStagesConfig(f"{default.name}.{key} goes with {default.name}.program")
+        return given or default.class_path, settings
+    if default.name not in PROGRAM_CLASSES:
+        raise BadStagesConfig(
+            f"{default.name}.program: a program serves {' or '.join(PROGRAM_CLASSES)};"
+            f" {default.name} needs a class"
+        )
+    if given or settings:
+        raise BadStagesConfig(
+            f"{default.name} has a program and a {'class' if given else 'table of settings'};"
+            " a program has neither"
+        )
+    return PROGRAM_CLASSES[default.name], {"program": program, **tensors}
 
 
 class _Table:

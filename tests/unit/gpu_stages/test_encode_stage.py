@@ -340,3 +340,32 @@ def test_silence_is_cheap() -> None:
     encoder = OpusEncoder(AudioSettings())
     silent = [encoder.encode(np.zeros(TICK_SAMPLES, np.int16)) for _ in range(10)]
     assert sum(len(packet) for packet in silent[-1]) < 40
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_live_that_cannot_be_encoded_fails_alone(threads: int) -> None:
+    alone = run(made(threads=1), 6)
+    stage, out = made(threads=threads), FakeOutbox()
+    rows = [small_row(slot) for slot in range(3)]
+    for index in range(6):
+        batch = [tick(row, index, sound=tone(index)) for row in rows]
+        if index == 3:
+            batch[1] = tick(rows[1], index, image=np.zeros(17, np.uint8))
+        stage.process(batch, rows, out)
+    stage.close()
+    assert [(header.live_slot, header.segment_id) for header, _ in out.failed] == [(1, 3)]
+    assert "PictureMismatch: 17 bytes" in out.failed[0][1]
+    for slot in (0, 2):
+        mine = [m for m in out.sent if m.header.live_slot == slot]
+        assert [m.parts for m in mine] == [m.parts for m in alone], "not a bit of theirs changed"
+    broken = [m for m in out.sent if m.header.live_slot == 1]
+    assert [m.header.frame_index for m in broken] == [0, 1, 2, 4, 5]
+    assert broken[3].header.flags & TickFlag.KEYFRAME, "its stream begins anew"
+    assert len(decode_video(bytes(m.parts[2]) for m in broken[3:])) == 2
+
+
+def test_a_batch_of_which_nothing_can_be_encoded_raises() -> None:
+    rows = [small_row(slot) for slot in range(2)]
+    batch = [tick(row, 0, image=np.zeros(17, np.uint8)) for row in rows]
+    with pytest.raises(PictureMismatch):
+        made().process(batch, rows, FakeOutbox())

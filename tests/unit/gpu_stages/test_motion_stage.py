@@ -327,3 +327,24 @@ def test_the_mouth_moves_with_the_sound(speech: SpeechStage) -> None:
     lead_ms = 40 * list(lags)[int(found.argmax())]
     assert 0 <= lead_ms <= 80
     assert found.max() > 0
+
+
+def test_a_voice_that_cannot_be_moved_fails_alone(stage: MotionStage) -> None:
+    out = FakeOutbox()
+    good, bad = voice_message(960, live_slot=0), voice_message(960, live_slot=1, segment_id=9)
+    bad = Message(bad.header, (bad.parts[0][:-1], *bad.parts[1:]))
+    stage.process([bad, good], [live_row(1), live_row(0)], out)
+    assert [header.segment_id for header, _ in out.failed] == [9]
+    assert "BadVoiceParts" in out.failed[0][1]
+    assert run(stage, out, 0)[0].header.speech_samples == 960
+    with pytest.raises(BadVoiceParts):
+        stage.process([bad], [live_row(1)], out)
+
+
+def test_a_curve_of_another_shape_is_refused_by_name() -> None:
+    class Short(MotionStage):
+        def curve_of(self, header: Header, parts: VoiceParts, ticks: int) -> np.ndarray:
+            return np.zeros((ticks - 1, FACE_PARAMETERS), np.float32)
+
+    with pytest.raises(ValueError, match=r"gave float32 \[1, 24\] for 2 ticks"):
+        Short().process([voice_message(1920)], [live_row()], FakeOutbox())
