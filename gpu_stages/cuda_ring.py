@@ -139,7 +139,7 @@ class CudaProducer(HostProducer):
         hosted = [
             b"" if extent else flat(part) for extent, part in zip(extents, parts, strict=True)
         ]
-        slot = self._claim(hosted)
+        slot = self._claim(tuple(map(len, hosted)))
         try:
             self._copy(slot, extents)
         except BaseException:

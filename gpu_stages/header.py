@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Final
 
 from schemas.media import TickFlag
+from schemas.quick_init import quick_init
 
 HEADER_BYTES: Final = 128
 PARTS_MAX: Final = 4
@@ -33,11 +34,13 @@ class MessageKind(IntEnum):
     SEGMENT_FAILED = 6  # any stage -> controller, past the stages between: UTF-8 reason
 
 
-_KINDS: Final = {int(kind): kind for kind in MessageKind}
+_KINDS: Final = (None, *sorted(MessageKind))
 _FLAGS: Final = tuple(TickFlag(bits) for bits in range(2 * max(TickFlag)))
 """Looked up, since making an enum from a number costs more than the rest of a header."""
+_NO_PARTS: Final = (0,) * PARTS_MAX
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Header:
     """One message's header.
@@ -71,7 +74,8 @@ def pack_header(
 
     Raises `struct.error` for a value outside its field.
     """
-    parts = part_bytes + (0,) * (PARTS_MAX - len(part_bytes))
+    first, second, third, fourth = (part_bytes + _NO_PARTS)[:PARTS_MAX]
+    fed, voiced, drawn, encoded = header.stamps_us
     _LAYOUT.pack_into(
         into,
         offset,
@@ -85,8 +89,14 @@ def pack_header(
         header.speech_samples,
         header.flags,
         header.kind,
-        *parts,
-        *header.stamps_us,
+        first,
+        second,
+        third,
+        fourth,
+        fed,
+        voiced,
+        drawn,
+        encoded,
         header.seed,
     )
 
@@ -97,22 +107,42 @@ def unpack_header(of: bytes | bytearray | memoryview, offset: int = 0) -> Header
     Raises `ValueError` for a kind or flag that does not exist, which in a published slot means
     that a process wrote outside its own slot: a broken invariant, not a message to skip.
     """
-    values = _LAYOUT.unpack_from(of, offset)
-    binding, epoch, live_slot, utterance, frame, segment, start, samples, flags, kind = values[:10]
-    if kind not in _KINDS or flags >= len(_FLAGS):
-        raise ValueError(f"a header of kind {kind} with flags {flags:#x}")
+    (
+        binding,
+        epoch,
+        live_slot,
+        utterance,
+        frame_index,
+        segment_id,
+        sample_start,
+        speech_samples,
+        flags,
+        number,
+        first,
+        second,
+        third,
+        fourth,
+        fed,
+        voiced,
+        drawn,
+        encoded,
+        seed,
+    ) = _LAYOUT.unpack_from(of, offset)
+    kind = _KINDS[number] if number < len(_KINDS) else None
+    if kind is None or flags >= len(_FLAGS):
+        raise ValueError(f"a header of kind {number} with flags {flags:#x}")
     return Header(
-        _KINDS[kind],
+        kind,
         live_slot,
         binding,
         epoch,
         utterance,
-        frame,
-        segment,
-        start,
-        samples,
+        frame_index,
+        segment_id,
+        sample_start,
+        speech_samples,
         _FLAGS[flags],
-        values[18],
-        values[14:18],
-        values[10:14],
+        seed,
+        (fed, voiced, drawn, encoded),
+        (first, second, third, fourth),
     )

@@ -18,13 +18,24 @@ States of a slot, and who moves it:
     any ----- supervisor: generation + 1 --------> FREE, once the consumer stored it as acknowledged
 
 Only the words are state that others see; FILLING and HELD live in their process' own memory, so
-they are gone with it, and the reset brings such slots back. Memory order: see `memory`.
+they are gone with it, and the reset brings such slots back.
+
+Memory order. Four pairs must not change places, and a `fence()` stands between each; what that is,
+and what a load and a store of a word are in Python, is said in `memory`:
+
+    producer  slot's bytes stored     |  published word stored    else a torn message is read
+    consumer  published word loaded   |  slot's bytes loaded      else an old lap's bytes are read
+    consumer  slot's bytes loaded     |  returned word stored     else they change under the reader
+    consumer  last look at old slots  |  acknowledgement stored   else a reset overwrites them
+
+The producer fills a slot only when its word was returned, or its generation acknowledged: the copy
+depends on the value that was loaded, and no machine stores before it knows that it must.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
 from gpu_stages.header import HEADER_BYTES, PARTS_MAX, Header, pack_header, unpack_header
 from gpu_stages.memory import (
@@ -185,18 +196,19 @@ class HostProducer(_Side):
     def publish(self, header: Header, parts: Sequence[Part]) -> int:
         """Copy the parts into a free slot and publish it; returns the slot."""
         hosted = [part if type(part) is bytes else flat(part) for part in parts]
-        slot = self._claim(hosted)
-        self._announce(slot, header, hosted, tuple(map(len, hosted)))
+        lengths = tuple(map(len, hosted))
+        slot = self._claim(lengths)
+        self._announce(slot, header, hosted, lengths)
         return slot
 
-    def _claim(self, hosted: Sequence[bytes | memoryview]) -> int:
-        """A free slot that holds these parts: now FILLING."""
+    def _claim(self, lengths: tuple[int, ...]) -> int:
+        """A free slot that holds parts of these lengths: now FILLING."""
         size = 0
-        for part in hosted:
-            size += -(-len(part) // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
-        if size > self._layout.payload_bytes or len(hosted) > PARTS_MAX:
+        for length in lengths:
+            size += length + -length % CACHE_LINE_BYTES
+        if size > self._layout.payload_bytes or len(lengths) > PARTS_MAX:
             raise PartTooLarge(
-                f"{len(hosted)} parts of {size} bytes do not fit a slot of "
+                f"{len(lengths)} parts of {size} bytes do not fit a slot of "
                 f"{self._layout.payload_bytes} bytes and {PARTS_MAX} parts"
             )
         fresh = self._usable and self._words[_GENERATION_WORD] == self._generation
@@ -211,19 +223,27 @@ class HostProducer(_Side):
         hosted: Sequence[bytes | memoryview],
         lengths: tuple[int, ...],
     ) -> None:
-        """Fill the slot, then store its word: now READY. `lengths` are what the header says."""
-        at = self._layout.arena_at + slot * self._layout.stride
-        pack_header(self._view, at, header, lengths)
-        at += HEADER_BYTES
-        for part in hosted:
-            length = len(part)
-            self._view[at : at + length] = part
-            at += -(-length // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+        """Fill the slot, then store its word: now READY. `lengths` are what the header says.
+
+        What can be made ready before the copy is: a frame pushes everything else out of the caches.
+        """
+        layout, position = self._layout, self._position
+        word = self._generation << 40 | (position & _POSITION_MASK) << 16 | slot
+        word_at = layout.published_at + position % layout.slots
+        view, at = self._view, layout.arena_at + slot * layout.stride
+        try:
+            pack_header(view, at, header, lengths)
+            at += HEADER_BYTES
+            for part in hosted:
+                end = at + len(part)
+                view[at:end] = part
+                at = end + -end % CACHE_LINE_BYTES
+        except BaseException:
+            self._free.append(slot)
+            raise
         fence()
-        self._words[self._layout.published_at + self._position % self._layout.slots] = (
-            self._generation << 40 | (self._position & _POSITION_MASK) << 16 | slot
-        )
-        self._position += 1
+        self._words[word_at] = word
+        self._position = position + 1
         os.eventfd_write(self._data_fd, 1)
 
     def space_fd(self) -> int:
@@ -272,13 +292,12 @@ class HostConsumer(_Side):
         """The next published slot, or None when there is none now. Takes note of a reset."""
         if self._words[_GENERATION_WORD] != self._generation:
             self._start_generation()
-        layout = self._layout
-        word = self._words[layout.published_at + self._position % layout.slots]
-        expected = self._generation << 24 | (self._position & _POSITION_MASK)
-        if word >> 16 != expected:
+        layout, position = self._layout, self._position
+        word = self._words[layout.published_at + position % layout.slots]
+        if word >> 16 != self._generation << 24 | (position & _POSITION_MASK):
             return None
         fence()
-        self._position += 1
+        self._position = position + 1
         slot = word & SLOTS_MAX
         at = layout.arena_at + slot * layout.stride
         header = unpack_header(self._view, at)
@@ -291,8 +310,9 @@ class HostConsumer(_Side):
         """Views of the parts from offset `at`; a ring with device memory adds what lies there."""
         parts: list[memoryview] = []
         for length in lengths:
-            parts.append(self._view[at : at + length])
-            at += -(-length // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+            end = at + length
+            parts.append(self._view[at:end])
+            at = end + -end % CACHE_LINE_BYTES
         return tuple(parts), ()
 
     def holds(self, taken: Taken) -> bool:
@@ -330,9 +350,8 @@ class HostConsumer(_Side):
 
 def flat(part: Part) -> memoryview:
     """The bytes of a part as one flat view, copied first only when they are not contiguous."""
-    view = memoryview(cast(Any, part))
-    if view.nbytes == 0:
-        return memoryview(b"")
-    if view.c_contiguous:
+    view = memoryview(part)  # pyright: ignore[reportArgumentType]
+    try:
         return view.cast("B")
-    return memoryview(view.tobytes())
+    except TypeError:  # not contiguous, or empty
+        return memoryview(view.tobytes())

@@ -25,6 +25,7 @@ from typing import Protocol
 
 from gpu_stages.header import Header
 from gpu_stages.stage import DevicePart, Part
+from schemas.quick_init import quick_init
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class RingSpec:
     payload_bytes: int
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A slot in the consumer's hand. Its four `parts` are valid until it is released, or until a

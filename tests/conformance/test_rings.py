@@ -5,13 +5,17 @@ import json
 import os
 import random
 import select
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from gpu_stages.cuda_ring import CudaRing
@@ -22,6 +26,7 @@ from gpu_stages.stage import NoRoom, PartTooLarge
 from tests.conformance.ring_peer import header_of, is_whole, publish, sent_parts
 from tests.support.fake_cuda import FakeCuda
 from tests.support.processes import shared_memory_names
+from tests.support.real_cuda import RealCuda, device_asked
 
 PEER = Path(__file__).with_name("ring_peer.py")
 ROOT = PEER.parents[2]
@@ -36,11 +41,13 @@ class Link:
         spec = RingSpec(slots, payload_bytes)
         self.kind = kind
         self.memory = memory
-        self.ring = CudaRing("test", spec) if kind == "cuda" else HostRing("test", spec)
+        self.ring = HostRing("test", spec) if kind == "host" else CudaRing("test", spec)
         self.source = self._driver()
         self.sink = self._driver()
 
-    def _driver(self) -> FakeCuda | None:
+    def _driver(self) -> FakeCuda | RealCuda | None:
+        if self.kind == "device":
+            return RealCuda(device_asked())
         return FakeCuda(self.memory) if self.kind == "cuda" else None
 
     def producer(self) -> RingProducer:
@@ -52,6 +59,8 @@ class Link:
 
     def both(self) -> tuple[RingProducer, RingConsumer]:
         """Both sides, with device memory agreed on where there is any."""
+        if self.kind == "device":
+            pytest.skip("a process cannot open memory that it exported itself")
         producer, consumer = self.producer(), self.consumer()
         if self.kind == "cuda":
             for by_device in (False, True):
@@ -70,6 +79,10 @@ class Link:
     def is_whole(self, taken: Taken) -> bool:
         return is_whole(taken, self.sink)
 
+    def environment(self) -> dict[str, str]:
+        """What tells the other process which driver it takes."""
+        return {"FAKE_CUDA": str(self.memory)} if self.kind == "cuda" else {}
+
     def fill(self, producer: RingProducer, first: int = 0) -> int:
         """Publish until there is no room; returns how many."""
         number = first
@@ -87,7 +100,7 @@ class Peer:
             [sys.executable, str(PEER), role, json.dumps(link.ring.as_json()), str(count)],
             stdout=subprocess.PIPE,
             pass_fds=link.ring.fds(),
-            env={**os.environ, "PYTHONPATH": str(ROOT), "FAKE_CUDA": str(link.memory)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **link.environment()},
         )
 
     def line(self) -> str:
@@ -105,7 +118,11 @@ LinkMaker = Callable[..., Link]
 PeerMaker = Callable[..., Peer]
 
 
-@pytest.fixture(params=["host", "cuda"])
+KINDS = ["host", "cuda", *(["device"] if device_asked() else [])]
+"""Host memory, device memory of the stand-in driver, and of a real device where one is named."""
+
+
+@pytest.fixture(params=KINDS)
 def make_link(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LinkMaker]:
     links: list[Link] = []
 
@@ -149,12 +166,15 @@ def test_messages_arrive_whole_and_in_order_from_another_process(
     link = make_link()
     consumer = link.consumer()
     peers(link, "produce", 2000)
+    by_device = 0
     for number in range(2000):
         taken = take_within(consumer)
         assert taken.header.frame_index == number
         assert link.is_whole(taken)
+        by_device += bool(taken.on_device)
         consumer.release(taken)
     assert consumer.take() is None
+    assert by_device == 0 if link.kind == "host" else by_device > 1900
 
 
 def test_messages_reach_another_process(make_link: LinkMaker, peers: PeerMaker) -> None:
@@ -195,7 +215,27 @@ def test_what_does_not_fit_is_refused_and_costs_no_slot(make_link: LinkMaker) ->
         producer.publish(header_of(1), [bytes(8193)])
     with pytest.raises(PartTooLarge):
         producer.publish(header_of(1), [b"x"] * 5)
+    with pytest.raises(struct.error):
+        producer.publish(replace(header_of(1), epoch=-1), [b"x"])
     assert producer.room() == SLOTS
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        np.arange(12, dtype=np.float32).reshape(3, 4),
+        np.arange(24, dtype=np.uint8)[::2],
+        np.arange(6, dtype=">i2"),
+        np.zeros((0, 3), np.int16),
+        bytearray(b"bytes"),
+        memoryview(b"of any kind"),
+    ],
+)
+def test_any_buffer_arrives_as_its_bytes(make_link: LinkMaker, part: Any) -> None:
+    producer, consumer = make_link().both()
+    producer.publish(header_of(1), [b"before", part, b"after"])
+    parts = [bytes(one) for one in take_within(consumer).parts]
+    assert parts == [b"before", memoryview(part).tobytes(), b"after", b""]
 
 
 def test_every_number_survives_many_laps(make_link: LinkMaker) -> None:
