@@ -100,14 +100,14 @@ class AiokafkaGroupReader:
                 return False
             if not offsets.keys() <= self._assignment.partitions:
                 return False
-            await self._learn_committed(consumer, offsets)
+            await self._learn_committed(consumer, offsets, token)
+            if token != self._assignment.token:
+                return False
             grown = {
                 TopicPartition(self._topic, partition): offset
                 for partition, offset in offsets.items()
                 if offset > self._committed[partition]
             }
-            if token != self._assignment.token:
-                return False
             if not grown:
                 return True
             taken = await ask(
@@ -169,9 +169,13 @@ class AiokafkaGroupReader:
             consumer.seek(tp, log_start)
 
     async def _learn_committed(
-        self, consumer: AIOKafkaConsumer, partitions: Collection[int]
+        self, consumer: AIOKafkaConsumer, partitions: Collection[int], token: int
     ) -> None:
-        """Fills in what the group has committed, once per assignment: commits only grow from it."""
+        """Fills in what the group has committed, once per assignment: commits only grow from it.
+
+        An answer that comes when the assignment is over says nothing of the next one: whoever had
+        the partition in between may have committed more.
+        """
         timeout_s = self._settings.request_timeout_ms / 1000
         for partition in partitions:
             if partition not in self._committed:
@@ -180,6 +184,8 @@ class AiokafkaGroupReader:
                     timeout_s,
                     consumer.committed(TopicPartition(self._topic, partition)),
                 )
+                if token != self._assignment.token:
+                    return
                 self._committed[partition] = -1 if committed is None else committed
 
     def _watch(self, consumer: AIOKafkaConsumer) -> None:
