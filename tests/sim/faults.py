@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from controller.incarnation import GROUP
 from dispatch.lives import NoCapacity, Opening
-from dispatch.text_input import Turn
+from dispatch.publish import TooBusy
+from dispatch.text_input import EndTurnNotSent, Turn
 from ownership.generations import commit_generation
 from ownership.kv import CommitUnknown, StoreAway
 from ownership.lives import get_live
@@ -19,6 +20,7 @@ from schemas.topics import TEXT_TOPIC
 from stream.transport import BrokerAway, SendRefused, SendUnknown
 from tests.sim import history as h
 from tests.sim import spies
+from tests.sim.outages import Outages
 from tests.sim.recorder import process_name
 from tests.sim.standins import WatchFaults
 from tests.sim.texts import mark_value, text_value
@@ -30,9 +32,10 @@ import asyncio
 
 OPTIONS = LiveOptions()
 TRIES = 40
+PUSH_TRIES = 4
 
 
-class Script:
+class Script(Outages):
     """`act` is called by a timer for each action of the plan."""
 
     def __init__(self, world: "World") -> None:
@@ -72,10 +75,28 @@ class Script:
             world.broker.append(TEXT_TOPIC, partition, key, value)
 
     def _push(self, live_id: str, seed: int) -> None:
-        text = self.world.authors[live_id].next_text(" said. ")
+        """A client that repeats what certainly was not written, and what it numbered."""
+        author = self.world.authors[live_id]
+        text, seq = author.next_text(" said. "), None
+        if author.numbers and seed % 2:
+            author.seq = seq = author.seq + 1
+        turn = Turn(text, end_turn=seed % 3 == 0, seq=seq)
 
         async def push(replica: "Replica") -> None:
-            await replica.service.text.push(live_id, Turn(text, end_turn=seed % 3 == 0))
+            for _ in range(PUSH_TRIES):
+                try:
+                    await replica.service.text.push(live_id, turn)
+                except (BrokerAway, SendRefused, StoreAway, TooBusy):
+                    pass
+                except SendUnknown:
+                    if seq is None:
+                        return
+                    self.world.recorder.windows["push_repeated"] += 1
+                except EndTurnNotSent:
+                    return
+                else:
+                    return
+                await asyncio.sleep(0.03)
 
         self._client(push)
 

@@ -17,9 +17,21 @@ Bounds = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`at_ms` is the time of the observer; it is never compared, only shown."""
+    """`at_ms` is the observer's time. Only `heard_again` compares it; elsewhere it is shown."""
 
     at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promised(Entry):
+    """How this run was set up, for the claim about sound that is heard again after a crash.
+
+    `checkpoint_ms` is the interval of checkpoints. `slack_ms`: how far a checkpoint that nothing
+    holds up may come behind its time, and a time of this history behind the truth.
+    """
+
+    checkpoint_ms: int
+    slack_ms: int
 
 
 # -- the store, in commit order ----------------------------------------------------------------
@@ -157,10 +169,37 @@ class Produced(Entry):
 
 @dataclass(frozen=True, slots=True)
 class Lettered(Entry):
-    """The dead letter of a record of the text topic lies in its topic."""
+    """The dead letter of a record of the text topic lies in its topic.
+
+    With the reason `before_log_start` it stands for all that was deleted up to `offset` before it
+    was finished: of `live_id`, or of lives without an owner when that is "".
+    """
 
     partition: int
     offset: int
+    reason: str
+    live_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated(Entry):
+    """Retention: everything of the text topic's partition below `log_start` is gone."""
+
+    partition: int
+    log_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorTold(Entry):
+    """`process`, as owner of epoch `epoch`, publishes an error on the live.
+
+    `reason` is before_log_start (unreleased records were deleted) or text_lost (records of segments
+    that were released and not spoken).
+    """
+
+    process: str
+    live_id: str
+    epoch: int
     reason: str
 
 

@@ -32,6 +32,16 @@ class StorePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SendPlan:
+    """Chances that a send to the broker gets no answer: it was applied, was not, or comes later."""
+
+    applied: float = 0.0
+    lost: float = 0.0
+    late: float = 0.0
+    late_ms_max: int = 150
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """`pause_on_release`: the chance that a process stops right when a release of it commits, and
     hears of it only later. `tick_late_ms`: how long a tick is on its way to the egress."""
@@ -41,6 +51,7 @@ class Plan:
     lives: tuple[str, ...]
     capacities: tuple[int, ...]
     store: StorePlan
+    sends: SendPlan
     pause_on_release: float
     pause_ms_max: int
     tick_late_ms: int
@@ -64,6 +75,7 @@ def make_plan(seed: int) -> Plan:
         lives=lives,
         capacities=capacities,
         store=_store(rng),
+        sends=_sends(rng),
         pause_on_release=0.15 if draw() < 0.4 else 0.0,
         pause_ms_max=150 if draw() < 0.7 else 1_200,
         tick_late_ms=40 if draw() < 0.5 else 0,
@@ -87,6 +99,13 @@ def _store(rng: Random) -> StorePlan:
         watch_late=0.4 if draw() < 0.3 else 0.0,
         unknown_move=0.4 if draw() < 0.25 else 0.0,
     )
+
+
+def _sends(rng: Random) -> SendPlan:
+    draw = rng.random
+    if draw() >= 0.2:
+        return SendPlan()
+    return SendPlan(*(0.25 if draw() < 0.6 else 0.0 for _ in range(3)))
 
 
 # -- what happens when -------------------------------------------------------------------------
@@ -165,4 +184,12 @@ _FAULTS = (
     ("foreign", 0.1),
     ("flood", 0.12),
     ("twin_recovery", 0.1),
+    ("cut_broker", 0.1),
+    ("cut_broker_dispatch", 0.05),
+    ("broker_away", 0.04),
+    ("restart_blind", 0.04),
+    ("cut_store", 0.1),
+    ("cut_store_dispatch", 0.05),
+    ("store_away", 0.04),
+    ("truncate", 0.12),
 )

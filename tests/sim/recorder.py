@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from ownership import keys
 from ownership.values import read_cursor, read_generation
-from schemas.dead_letter import DeadLetter
+from schemas.dead_letter import DeadLetter, DeadLetterReason
 from schemas.live_id import decode_key
 from schemas.store_values import Checkpoint, LiveState, SlotValue, WorkerValue
 from schemas.text_record import BadRecord, TextRecord, decode_text_record
@@ -51,6 +51,9 @@ class Recorder:
         self.partition: dict[str, int] = {}
         self.lettered: set[tuple[int, int]] = set()
         self.bad_keys: set[tuple[int, int]] = set()
+        self.log_start: dict[int, int] = {}
+        self.lost_below: dict[tuple[int, str], int] = {}
+        """By partition and live ("": lives without an owner): what is told to be deleted below."""
         self.records = 0
         self.owner: dict[str, tuple[str, int]] = {}
         """Who owns each live at this place of the commit order."""
@@ -93,10 +96,30 @@ class Recorder:
         assert value is not None
         letter = DeadLetter.decode(value)
         place = (letter.partition, letter.offset)
+        if letter.reason is DeadLetterReason.BEFORE_LOG_START:
+            live_id = live_of(letter.key)
+            of = (letter.partition, live_id)
+            self.lost_below[of] = max(self.lost_below.get(of, 0), letter.offset + 1)
+            self.note(h.Lettered(self.now_ms, *place, letter.reason.value, live_id))
+            return
         if place in self.lettered:
             self.windows["dead_letter_repeated"] += 1
         self.lettered.add(place)
         self.note(h.Lettered(self.now_ms, *place, letter.reason.value))
+
+    def truncated(self, partition: int, log_start: int) -> None:
+        self.log_start[partition] = max(log_start, self.log_start.get(partition, 0))
+        self.note(h.Truncated(self.now_ms, partition, log_start))
+
+    def told_lost(
+        self, partition: int, offset: int, live_id: str = "", *, alone: bool = False
+    ) -> bool:
+        """Whether a record was deleted and that was said: of its live by name, or, unless `alone`,
+        of all that nobody owns."""
+        if offset >= self.log_start.get(partition, 0):
+            return False
+        names = (live_id,) if alone else ("", live_id)
+        return any(offset < self.lost_below.get((partition, name), 0) for name in names)
 
 
 def process_name() -> str:

@@ -8,6 +8,11 @@ in the dead-letter topic. Every text is unlike every other, so what was fed says
 - Nothing is fed that this generation's own commits had not released, and nothing twice.
 - In the end all text below the cursor was fed, except what an interrupt skipped or cut off, or what
   was still unspoken when the live was closed; and what was fed was heard, without a gap.
+- A record that cannot be spoken has its dead letter in the topic when the cursor is past it, except
+  where an interrupt skipped it.
+- What retention deleted before it was finished may be missing if that was said: by a dead letter
+  `before_log_start` of the live for what was not released, by an error `text_lost` for what was
+  released and not spoken. Never without a word, and never anything that still lies in the log.
 
 PURE.
 """
@@ -19,10 +24,17 @@ from tests.sim.verdict import Invariant, Violation
 
 Span = tuple[int, int]
 
+BEFORE_LOG_START = "before_log_start"
+TEXT_LOST = "text_lost"
+
 
 def check_records(history: h.History) -> list[Violation]:
     """Everything that is wrong with the records of any live."""
-    lettered = {(one.partition, one.offset) for one in history if type(one) is h.Lettered}
+    lettered = {
+        (one.partition, one.offset)
+        for one in history
+        if type(one) is h.Lettered and one.reason != BEFORE_LOG_START
+    }
     lives: dict[str, _Live] = {}
     violations: list[Violation] = []
     for entry in history:
@@ -35,12 +47,15 @@ def check_records(history: h.History) -> list[Violation]:
         live.text = "".join(live.parts)
     settled = True
     for at, entry in enumerate(history):
-        name = _HANDLERS.get(type(entry))
+        kind = type(entry)
+        name = _HANDLERS.get(kind)
         if name is not None:
             live = lives.get(entry.live_id)  # type: ignore[attr-defined]
             if live is not None:
                 live.at = at
                 getattr(live, name)(entry)
+        elif kind is h.Truncated or kind is h.Lettered:
+            _lost(lives, entry, at)
         elif type(entry) is h.Ended:
             settled = entry.settled
     for live in lives.values():
@@ -49,11 +64,25 @@ def check_records(history: h.History) -> list[Violation]:
     return violations
 
 
+def _lost(lives: "dict[str, _Live]", entry: h.Entry, at: int) -> None:
+    """Retention deleted something, or somebody says what is lost by it."""
+    if isinstance(entry, h.Truncated):
+        for live in lives.values():
+            if live.partition == entry.partition:
+                live.log_start = max(live.log_start, entry.log_start)
+    elif isinstance(entry, h.Lettered) and entry.reason == BEFORE_LOG_START:
+        for live in lives.values():
+            if live.partition == entry.partition and entry.live_id in ("", live.live_id):
+                live.at = at
+                live.told_lost(entry)
+
+
 _HANDLERS = {
     h.GenerationWritten: "generation",
     h.LiveWritten: "live",
     h.CursorWritten: "cursor",
     h.ProgressWritten: "progress",
+    h.ErrorTold: "error_told",
     h.Fed: "fed",
     h.Heard: "heard",
 }
@@ -75,6 +104,8 @@ class _Epoch:
 class _Live:
     def __init__(self, live_id: str, violations: list[Violation]) -> None:
         self.live_id = live_id
+        self.partition = -1
+        self.log_start = 0
         self.at = 0
         self.parts: list[str] = []
         self.text = ""
@@ -84,6 +115,14 @@ class _Live:
         self._size = 0
         self._unlettered: list[int] = []
         self._interrupts: list[int] = []
+        self._bad: list[int] = []
+        self._settled_offsets: list[Span] = []
+        """Ranges of the log that an interrupt skipped, or that are told to be lost."""
+        self._lost: list[Span] = []
+        self._disposed: list[Span] = []
+        """What custodians took while nobody owned the live."""
+        self._excused: set[Span] = set()
+        """Segments whose records were deleted, and that was said."""
         self._cursor = 0
         self._next_char = -1
         self._segments: tuple[Span, ...] = ()
@@ -105,6 +144,7 @@ class _Live:
     # -- the log
 
     def produced(self, entry: h.Produced, lettered: bool) -> None:
+        self.partition = entry.partition
         if lettered:
             return
         self._unlettered.append(entry.offset)
@@ -115,6 +155,38 @@ class _Live:
             self._begins.append(self._size)
             self.parts.append(entry.text)
             self._size += len(entry.text)
+        elif entry.kind == "bad":
+            self._bad.append(entry.offset)
+
+    def told_lost(self, entry: h.Lettered) -> None:
+        """What lies between the cursor and this offset, and is deleted, need not be spoken.
+
+        One word for all lives without an owner is not enough for one that is open.
+        """
+        end = min(entry.offset + 1, self.log_start)
+        if entry.live_id:
+            for begin, until in self._disposed:
+                if begin < end:
+                    span = (begin, min(until, end))
+                    self._settled_offsets.append(span)
+                    self._covered.append((self._place(span[0]), self._place(span[1])))
+        if end > self._cursor and (entry.live_id or not self._is_open):
+            lost = (self._reached(), self._place(end))
+            self._settled_offsets.append((self._cursor, end))
+            self._lost.append(lost)
+            self._covered.append(lost)
+
+    def error_told(self, entry: h.ErrorTold) -> None:
+        """Of what was released and not spoken, this owner cannot make again what was deleted."""
+        if entry.reason != TEXT_LOST:
+            return
+        deleted = self._place(self.log_start)
+        for span in self._segments:
+            if span[0] < deleted:
+                self._excused.add(span)
+                self._covered.append(span)
+        if self._next_char >= 0 and self._cursor <= self.log_start:
+            self._covered.append((self._reached(), self._place(self._cursor)))
 
     def _place(self, offset: int, char: int = 0) -> int:
         """Where a character of a record stands in the accepted text."""
@@ -165,8 +237,11 @@ class _Live:
             span = (self._place(entry.skipped[0]), self._place(entry.skipped[1]))
             self._skipped.append(span)
             self._covered.append(span)
+            self._settled_offsets.append(entry.skipped)
         if entry.release_id and any(before <= at < entry.next_offset for at in self._interrupts):
             self._cut(self._place(entry.next_offset))
+        if not entry.release_id and not self._is_open:
+            self._disposed.append((before, entry.next_offset))
         self._cursor = entry.next_offset
         if entry.next_offset > before:
             self._next_char = -1
@@ -197,7 +272,7 @@ class _Live:
 
     def fed(self, entry: h.Fed) -> None:
         epoch = self._epochs.get(entry.epoch)
-        begin = self.text.find(entry.text)
+        begin = self._find(entry.text)
         span = (begin, begin + len(entry.text))
         told = f"{entry.process} fed {entry.text!r} in epoch {entry.epoch}"
         if begin < 0:
@@ -214,6 +289,17 @@ class _Live:
             self._fed_new(epoch, span, told)
         bindings.add(entry.binding)
         self._covered.append(span)
+
+    def _find(self, text: str) -> int:
+        """Where it stands. Of a record that its producer sent twice, the second one is spoken when
+        the first was deleted."""
+        begin = self.text.find(text)
+        while self._lost and any(a < begin + len(text) and begin < b for a, b in self._lost):
+            later = self.text.find(text, begin + 1)
+            if later < 0:
+                break
+            begin = later
+        return begin
 
     def _fed_new(self, epoch: _Epoch, span: Span, told: str) -> None:
         if span[0] < epoch.start:
@@ -247,13 +333,22 @@ class _Live:
         if missing is not None:
             a, b = missing
             self._wrong(f"{self.text[a:b]!r} was released and never fed, skipped or dead-lettered")
+        for offset in self._bad:
+            if offset < self._cursor and not self._is_settled(offset):
+                self._wrong(f"the bad record at {offset} was passed and has no dead letter")
         if not settled:
             return
-        if not self._is_open and self._unlettered and self._unlettered[-1] >= self._cursor:
-            self._wrong(f"offset {self._unlettered[-1]} was left behind by a closed live")
+        if not self._is_open:
+            left = [one for one in self._unlettered if one >= self._cursor]
+            left = [one for one in left if not self._is_settled(one)]
+            if left:
+                self._wrong(f"offset {left[-1]} was left behind by a closed live")
         for span in self._segment_spans.values():
-            if span[1] > self._cut_to:
+            if span[1] > self._cut_to and span not in self._excused:
                 self._all_heard(span)
+
+    def _is_settled(self, offset: int) -> bool:
+        return any(begin <= offset < end for begin, end in self._settled_offsets)
 
     def _all_heard(self, span: Span) -> None:
         heard = self._heard.get(span, [])

@@ -18,8 +18,10 @@ import dispatch.ids
 import dispatch.publish
 from ownership import keys
 from schemas import store_values
+from schemas.events import EventKind
 from schemas.store_values import StoreValue
 from schemas.text_record import BadRecord, TextRecord, decode_text_record
+from tests.sim import spies
 
 _KEYS = (
     "live",
@@ -107,6 +109,8 @@ def _decode_once(value: bytes | None, **_: object) -> TextRecord:
 
 
 def _publish_or_not(self: controller.lives.Lives, session: Any, order: Any) -> None:
+    if order.kind is EventKind.ERROR:
+        spies.note_error(session, order.data["reason"])
     if full:
         _publish(self, session, order)
 

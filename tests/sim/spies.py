@@ -17,6 +17,8 @@ from ownership.release import release
 from tests.sim import history as h
 from tests.sim.recorder import Recorder, process_name
 
+TOLD = frozenset({"before_log_start", "text_lost"})
+
 RECORDER: Recorder | None = None
 """Of the run that is under way."""
 
@@ -81,6 +83,14 @@ async def spied_hand_over(
 ) -> Any:
     _note_move(live_id, me.worker_id, me.epoch, target, commit_id)
     return await hand_over(db, live_id, me, target, checkpoint, commit_id, *rest)
+
+
+def note_error(session: Any, reason: Any) -> None:
+    """An owner tells that text is lost."""
+    rec = RECORDER
+    if rec is not None and reason in TOLD:
+        epoch = session.generation.epoch
+        rec.note(h.ErrorTold(rec.now_ms, process_name(), session.live_id, epoch, reason))
 
 
 def install() -> None:

@@ -1,32 +1,33 @@
-"""What stands in for the outside in a run: store, broker and stages, each with a recorder.
+"""What stands in for the outside in a run: store and stages, each with a recorder.
 
-The contracts are production's own (`MemoryDatabase`, `MemoryBroker`, `StubRuntime`); here they are
-told which process they belong to, lose and delay watches, deliver ticks late, and write down what
-an outside observer would see.
+The contracts are production's own (`MemoryDatabase`, `StubRuntime`; the broker is in `broker`);
+here they are told which process they belong to, are cut off, lose and delay watches, deliver ticks
+late, and write down what an outside observer would see.
 """
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
 from gpu_stages.runtime_contract import Binding, BoundLive, Segment, StageTrouble
 from gpu_stages.stub import StubRuntime
 from ownership import keys
-from ownership.kv import Reads
+from ownership.kv import Reads, StoreAway
 from ownership.memory import Faults, MemoryDatabase
 from ownership.memory_store import MemoryStore
 from ownership.memory_transaction import MemoryReads, MemoryTransaction
 from ownership.watching import HintWatch
 from schemas.media import MediaTick
-from schemas.topics import DEAD_LETTER_TOPIC, EVENTS_TOPIC, TEXT_TOPIC
-from stream.memory import MemoryBroker, MemoryProducer, MemoryTransport
-from stream.transport import Headers, Sent
 from tests.sim import history as h
 from tests.sim.loop import SimProcess
 from tests.sim.recorder import Recorder
 
 T = TypeVar("T")
+
+_AWAY_S = 0.02
+"""How long a process that is cut off waits for an answer."""
 
 
 class WatchFaults:
@@ -50,6 +51,8 @@ class SimWatch(HintWatch):
         self._db = db
 
     def fire(self) -> None:
+        if self._db.cut:
+            return
         faults = self._db.watch_faults
         if faults is not None:
             chance = self._db.rng.random()
@@ -82,6 +85,9 @@ class SimDatabase(MemoryDatabase):
         self.process = process
         self.recorder = recorder
         self.unknown_move = 0.0
+        self._calm = faults
+        """The faults while it is not cut off."""
+        self.cut = False
         self.on_applied: Callable[[SimProcess, MemoryTransaction], None] | None = None
 
     def watch(self, key: bytes) -> HintWatch:
@@ -90,12 +96,29 @@ class SimDatabase(MemoryDatabase):
         self._watches.add(watch)
         return watch
 
+    def cut_off(self) -> None:
+        """Nothing reaches the store from here, and no answer comes back, until `reach`."""
+        self.cut = True
+        self.faults = replace(self._calm, away=1.0) if self._calm else Faults(away=1.0)
+
+    def reach(self) -> None:
+        """The way to the store is free again."""
+        self.cut = False
+        self.faults = self._calm
+
+    def end_faults(self) -> None:
+        """The store's troubles are over; one that is cut off stays so until `reach`."""
+        self._calm = self.watch_faults = None
+        self.faults = Faults(away=1.0) if self.cut else None
+
     async def read(self, body: Callable[[Reads], T]) -> T:
         """See `MemoryDatabase.read`; a delay of nothing costs no turn of the loop."""
         faults = self.faults
         if faults is None:
             await asyncio.sleep(0)
             return body(MemoryReads(self.store.contents))
+        if faults.away:
+            await self._no_answer()
         await asyncio.sleep(self._draw(faults.begin_s))
         value = body(MemoryReads(self.store.contents))
         reply_s = self._draw(faults.reply_s)
@@ -103,7 +126,14 @@ class SimDatabase(MemoryDatabase):
             await asyncio.sleep(reply_s)
         return value
 
+    async def _no_answer(self) -> None:
+        self.recorder.windows["store_call_failed"] += 1
+        await asyncio.sleep(_AWAY_S)
+        raise StoreAway("cut off")
+
     async def _begin(self, faults: Faults) -> None:
+        if faults.away:
+            await self._no_answer()
         begin_s = self._draw(faults.begin_s)
         if begin_s:
             await asyncio.sleep(begin_s)
@@ -130,6 +160,11 @@ class SimDatabase(MemoryDatabase):
         super()._send(loop, faults, tr, told)
 
     def _commit(self, tr: MemoryTransaction, told: Any, reply_s: float = 0.0) -> None:
+        if self.cut:
+            # It was on its way when the way was cut.
+            fate = self._lose if self.rng.random() < 0.5 else self._commit_untold
+            fate(tr, told)
+            return
         version = self.store.version
         self.recorder.committer = self.process.name
         super()._commit(tr, told, reply_s)
@@ -162,60 +197,6 @@ class SimDatabase(MemoryDatabase):
         self.recorder.windows["unknown_late"] += 1
         self.recorder.committer = self.process.name
         super()._land(tr)
-
-
-# -- broker ------------------------------------------------------------------------------------
-
-
-class SimBroker(MemoryBroker):
-    """Writes down what lies in the text and dead-letter topics; forgets events."""
-
-    def __init__(self, recorder: Recorder, *, seed: int) -> None:
-        super().__init__(seed=seed)
-        self.recorder = recorder
-
-    def happens(self, chance: float) -> bool:
-        happens = super().happens(chance)
-        if happens:
-            self.recorder.windows["fetched_again"] += 1
-        return happens
-
-    def append(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers = (),
-    ) -> int:
-        offset = super().append(topic, partition, key, value, headers)
-        if topic == TEXT_TOPIC:
-            self.recorder.produced(partition, offset, key, value)
-        elif topic == DEAD_LETTER_TOPIC:
-            self.recorder.letter(value)
-        return offset
-
-
-class SimProducer(MemoryProducer):
-    """Events are a report and no part of the protocol: they leave at once and are gone."""
-
-    async def send(
-        self,
-        topic: str,
-        *,
-        key: bytes | None,
-        value: bytes,
-        headers: Headers = (),
-        partition: int | None = None,
-    ) -> Sent:
-        if topic == EVENTS_TOPIC:
-            return Sent(0, 0)
-        return await super().send(topic, key=key, value=value, partition=partition)
-
-
-class SimTransport(MemoryTransport):
-    async def producer(self) -> MemoryProducer:
-        return SimProducer(self.broker)
 
 
 # -- stages ------------------------------------------------------------------------------------

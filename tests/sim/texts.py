@@ -7,6 +7,9 @@ from schemas.text_record import RecordKind, TextRecord, encode_text_record
 
 BAD_VALUES = (None, b"", b"not a record", b"\xc3\x01short", b'{"text": "   "}', b'{"txet": "x"}')
 
+LONG_ENDING = " went on and on about the long way home that takes more than a checkpoint to tell. "
+"""Spoken for longer than a checkpoint interval of a run, so that a crash may come in the middle."""
+
 
 @lru_cache(maxsize=32_768)
 def text_value(text: str, seq: int | None) -> bytes:
@@ -45,7 +48,9 @@ class Author:
             chance = rng.random()
             if chance < 0.5:
                 ending = " go. " if chance < 0.3 else " ok. "
-                if chance < 0.1:
+                if chance < 0.03:
+                    ending = LONG_ENDING
+                elif chance < 0.1:
                     ending = f" is. Then {self.live_id}x{self.count} was. "
                 values += self._text(ending, numbered, rng)
             elif chance < 0.84:

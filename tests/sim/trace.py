@@ -22,12 +22,14 @@ def explain(history: h.History, violation: Violation, lines_max: int = LINES_MAX
     upto = history[: violation.at + 1]
     mine = [one for one in upto if getattr(one, "live_id", None) == live_id and not _is_dull(one)]
     touched = {getattr(one, "process", "") for one in mine}
-    # Not shown: entries of other lives, and of processes that never touched this one.
+    # Not shown: entries of other lives, and of processes that never touched this one. The log's
+    # beginning is everybody's.
     kept = [
         one
         for one in upto
         if (getattr(one, "live_id", None) == live_id and not _is_dull(one))
         or (isinstance(one, h.Fault | h.Gone) and (one.process in touched or not one.process))
+        or isinstance(one, h.Truncated)
     ]
     left_out = len(kept) - lines_max
     lines = [f"... {left_out} earlier entries of {live_id!r} ..."] if left_out > 0 else []

@@ -29,21 +29,18 @@ from stream.memory import MemoryFaults
 from stream.transport import TopicSpec
 from tests.sim import history as h
 from tests.sim import shortcuts, spies
+from tests.sim.broker import SimBroker, SimTransport
 from tests.sim.egress import SimMedia
 from tests.sim.loop import SimProcess, VirtualLoop
 from tests.sim.plan import ACTIVE_MS, Plan
 from tests.sim.recorder import Recorder
-from tests.sim.standins import (
-    SimBroker,
-    SimDatabase,
-    SimRuntime,
-    SimTransport,
-    WatchFaults,
-)
+from tests.sim.standins import SimDatabase, SimRuntime, WatchFaults
 from tests.sim.texts import Author
 
 SETTLE_MS_MAX = 6_000
 LOOK_EVERY_MS = 80
+SLACK_MS = 20
+"""A release of other lives that is under way may hold up a checkpoint for this long."""
 
 WORKER_LIMITS = Limits(
     session=SessionLimits(
@@ -107,6 +104,7 @@ class Node:
 class Replica:
     process: SimProcess
     service: DispatchService
+    transport: SimTransport
     db: SimDatabase
     task: "asyncio.Task[None]"
 
@@ -124,8 +122,15 @@ class World:
         self.store.on_commit = self.recorder.commit
         self.broker = SimBroker(self.recorder, seed=plan.seed ^ 0xB0)
         delay_ms = plan.broker_delay_ms
+        sends = plan.sends
         self.broker.faults = MemoryFaults(
-            fetch_again=plan.fetch_again, latency_ms_max=delay_ms, away_ms=20
+            send_unknown_applied=sends.applied,
+            send_unknown_lost=sends.lost,
+            send_unknown_late=sends.late,
+            late_ms_max=sends.late_ms_max,
+            fetch_again=plan.fetch_again,
+            latency_ms_max=delay_ms,
+            away_ms=20,
         )
         self.nodes: list[Node | None] = [None] * len(plan.capacities)
         """The latest start of each node; None while it is down."""
@@ -138,6 +143,8 @@ class World:
             live_id: Author(live_id, numbers=made.count(live_id) < 2) for live_id in plan.lives
         }
         self.active = True
+        self.broker_back_s = 0.0
+        """Until then nobody reaches the broker, and no new process does."""
         self.history: h.History = []
         """The run's, once it is over."""
         self.client = SimProcess(self.loop, "client")
@@ -174,9 +181,10 @@ class World:
         process = SimProcess(self.loop, f"d{len(self.replicas)}")
         rng = Random(self.rng.getrandbits(60))
         db = self._database(process, rng)
+        transport = SimTransport(self.broker)
         service = DispatchService(
             db,
-            SimTransport(self.broker),
+            transport,
             self.clock,
             rng,
             DISPATCH_LIMITS,
@@ -184,7 +192,7 @@ class World:
         )
         task = process.spawn(service.run())
         task.add_done_callback(lambda done, name=process.name: self._process_ended(name, done))
-        self.replicas.append(Replica(process, service, db, task))
+        self.replicas.append(Replica(process, service, transport, db, task))
 
     def start_worker(self, at: int) -> Node:
         self.starts += 1
@@ -204,6 +212,9 @@ class World:
             idle_ticks=False,
         )
         transport = SimTransport(self.broker)
+        if self.loop.now_s < self.broker_back_s:
+            transport.link.away = True
+            self.loop.call_at(self.broker_back_s, transport.link.free)
         worker = Worker(
             WorkerOptions(f"n{at}", capacity, f"http://n{at}"),
             WorkerWorld(
@@ -278,6 +289,7 @@ class World:
         spies.RECORDER = self.recorder
         shortcuts.begin(in_full=self.plan.in_full)
         with loop.current():
+            self.recorder.note(h.Promised(0, WORKER_LIMITS.session.checkpoint_ms, SLACK_MS))
             for topic, count in (
                 (TEXT_TOPIC, self.plan.partitions),
                 (EVENTS_TOPIC, 1),
@@ -314,15 +326,16 @@ class World:
 
     def _end_faults(self) -> None:
         self.active = False
-        self.broker.faults.fetch_again = 0.0
+        faults = self.broker.faults
+        faults.fetch_again = 0.0
+        faults.send_unknown_applied = faults.send_unknown_lost = faults.send_unknown_late = 0.0
         self.fault("faults_end", "")
         for replica in self.replicas:
-            replica.db.faults = None
-            replica.db.watch_faults = None
+            replica.db.end_faults()
             self._resume(replica.process)
         for node in (*self.nodes, *self.twins):
             if node is not None:
-                node.db.faults = node.db.watch_faults = None
+                node.db.end_faults()
                 node.process.steps_to_pause = -1
                 self._resume(node.process)
         for at, node in enumerate(self.nodes):
@@ -355,6 +368,8 @@ class World:
             live = read_live(values.get(keys.live(live_id)))
             if live is None or live.state is not LiveStatus.OPEN:
                 floor = max(floor, int64(values.get(keys.watermark(partition))))
+            if rec.told_lost(partition, last, live_id, alone=True):
+                floor = last + 1
             if floor <= last:
                 found.append(live_id)
                 continue
@@ -364,13 +379,14 @@ class World:
                     progress is not None and (progress.segments or progress.next_char >= 0)
                 ) or read_generation(values.get(keys.gen(live_id))) is None:
                     found.append(live_id)
-        if rec.bad_keys - rec.lettered:
+        if any(place not in rec.lettered and not rec.told_lost(*place) for place in rec.bad_keys):
             found.append("")
         for partition in range(self.plan.partitions):
             begin, end = prefix_range(keys.disposing_of(partition))
             for key in self.store.contents.between(begin, end):
-                if (partition, keys.last_int(key)) not in rec.lettered:
-                    found.append(values[key].decode())
+                live_id, place = values[key].decode(), (partition, keys.last_int(key))
+                if place not in rec.lettered and not rec.told_lost(*place, live_id):
+                    found.append(live_id)
         return found
 
     def close(self) -> None:
