@@ -18,7 +18,7 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-run demo test lint format lock simulate chaos bench clean
+.PHONY: help install install-run demo test lint format lock simulate chaos bench bench-gpu clean
 
 help:
 	@echo "make demo      set everything up and speak on this machine (TEXT=file RECORD=out.mp4: batch)"
@@ -26,6 +26,7 @@ help:
 	@echo "make install   the virtual environment with everything, tools and tests included"
 	@echo "make lint      ruff, strict types, layers"
 	@echo "make bench     measure (OUT=build/bench.json)"
+	@echo "make bench-gpu measure on a GPU (OUT=build/bench-gpu.json); status 77 where none is"
 	@echo "make simulate  try to break the protocol (RUNS=, SEED=, PROTOCOL=, OUT=build/simulate.json)"
 	@echo "make chaos     try to break real processes (MINUTES=, SEED=, OUT=build/chaos.json)"
 
@@ -80,6 +81,10 @@ chaos: $(DEV_READY)
 
 bench: $(DEV_READY)
 	$(BIN)/python -m tests.bench --out $(or $(OUT),build/bench.json) $(if $(MARKDOWN),--markdown $(MARKDOWN))
+
+# bench-gpu ends with status 77 where no GPU is: nothing was measured then.
+bench-gpu: $(DEV_READY)
+	@$(BIN)/python -m tests.bench.gpu --out $(or $(OUT),build/bench-gpu.json) $(if $(MARKDOWN),--markdown $(MARKDOWN))
 
 # Everything that torch brings along besides itself comes with it from whichever index it is taken.
 NOT_LOCKED := torch triton setuptools cuda-bindings cuda-pathfinder cuda-toolkit $(shell \

@@ -20,6 +20,7 @@ from gpu_stages.ring import RingProducer, Taken
 from gpu_stages.rings import open_consumer, open_producer
 from gpu_stages.stage import Part
 from tests.support.fake_cuda import FakeCuda
+from tests.support.real_cuda import RealCuda, device_asked
 
 
 def parts_of(number: int) -> list[bytes]:
@@ -31,14 +32,14 @@ def header_of(number: int) -> Header:
     return Header(MessageKind.TICK_MOTION, number % 3, 1, 1, frame_index=number)
 
 
-def sent_parts(number: int, driver: FakeCuda | None) -> list[Part]:
+def sent_parts(number: int, driver: FakeCuda | RealCuda | None) -> list[Part]:
     first, second, third = parts_of(number)
     if driver is None:
         return [first, second, third]
     return [first, driver.scratch(second), third]
 
 
-def received_parts(taken: Taken, driver: FakeCuda | None) -> list[bytes]:
+def received_parts(taken: Taken, driver: FakeCuda | RealCuda | None) -> list[bytes]:
     parts = [bytes(part) for part in taken.parts[:3]]
     for i, part in enumerate(taken.on_device):
         if part is not None and driver is not None:
@@ -47,11 +48,11 @@ def received_parts(taken: Taken, driver: FakeCuda | None) -> list[bytes]:
     return parts
 
 
-def is_whole(taken: Taken, driver: FakeCuda | None = None) -> bool:
+def is_whole(taken: Taken, driver: FakeCuda | RealCuda | None = None) -> bool:
     return received_parts(taken, driver) == parts_of(taken.header.frame_index)
 
 
-def publish(producer: RingProducer, number: int, driver: FakeCuda | None = None) -> None:
+def publish(producer: RingProducer, number: int, driver: FakeCuda | RealCuda | None = None) -> None:
     """Wait for room, without spinning."""
     while not producer.room():
         assert select.select([producer.space_fd()], (), (), 20)[0], "no room for 20 s"
@@ -63,8 +64,11 @@ def say(word: str) -> None:
     print(word, flush=True)
 
 
-def driver_of(handle: dict[str, object]) -> FakeCuda | None:
-    return FakeCuda(Path(os.environ["FAKE_CUDA"])) if handle["kind"] == "cuda" else None
+def driver_of(handle: dict[str, object]) -> FakeCuda | RealCuda | None:
+    if handle["kind"] != "cuda":
+        return None
+    memory = os.environ.get("FAKE_CUDA")
+    return FakeCuda(Path(memory)) if memory else RealCuda(device_asked())
 
 
 def produce(handle: dict[str, object], count: int) -> None:
