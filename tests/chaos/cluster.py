@@ -5,9 +5,7 @@ processes come and go in it.
 """
 
 import asyncio
-import os
 import signal
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +14,7 @@ import httpx
 
 from tests.chaos.complaints import complaints
 from tests.chaos.diary import Diary
+from tests.chaos.forge import Forge, ForgedProcess
 from tests.chaos.levers import Lever, Levers, StoreMode
 from tests.chaos.process import Spec
 from tests.chaos.proxy import Cut, Proxy
@@ -58,7 +57,7 @@ class Running:
     """One start of a process. `told_to_end`: its end is no surprise."""
 
     spec: Spec
-    process: asyncio.subprocess.Process
+    process: ForgedProcess
     levers: Levers
     told_to_end: bool = False
     stopped: bool = False
@@ -133,6 +132,7 @@ class Cluster:
         self.broker: ApacheKafka | None = None
         self.surprises: list[str] = []
         """What no process should do, by its log or by its end."""
+        self._forge = Forge(ROOT)
         self._ms_per_character = ms_per_character
         self._weaken = dict(weaken or {})
         limits = httpx.Limits(max_keepalive_connections=0)
@@ -144,6 +144,7 @@ class Cluster:
 
     async def start(self) -> None:
         """The broker, then every slot that is wanted; returns when all of them serve."""
+        await self._forge.start()
         for slot in self.slots:
             await slot.proxy.start()
         ports = quiet_ports(len(self.slots))
@@ -171,6 +172,7 @@ class Cluster:
                 await self.kill(slot, quietly=True)
         await asyncio.gather(*self._watchers)
         await self._http.aclose()
+        await self._forge.close()
         for slot in self.slots:
             await slot.proxy.close()
             for one in slot.ended:
@@ -218,25 +220,13 @@ class Cluster:
             name=name,
             folder=str(self.folder),
             config=str(config),
-            parent=os.getpid(),
             ms_per_character=self._ms_per_character,
             capacity=slot.capacity,
             weaken=self._weaken.get(slot.node, ""),
         )
         levers = Levers(spec.levers, fresh=True)
         levers.set(Lever.WALL_OFFSET_MS, slot.wall_offset_ms)
-        with spec.log.open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "tests.chaos.process",
-                spec.to_json(),
-                cwd=ROOT,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        process = await self._forge.begin(spec.to_json())
         running = Running(spec, process, levers)
         slot.running = running
         slot.wanted = True

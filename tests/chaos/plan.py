@@ -56,8 +56,9 @@ KINDS = (
     Kind("clock_step", 3, (0.1, 0.2)),
     Kind("lose_stage", 4, (0.1, 0.2)),
 )
-ALONE = ("kill", "storm")
-"""Measured as well as survived: time to speech again, and gaps while a worker joins."""
+ALONE = {"kill": 0.6, "storm": 0.2}
+"""Measured as well as survived: time to speech again, and gaps while a worker joins. The first is
+always so, of the others this part."""
 
 
 def schedule(seed: int) -> Iterator[Planned]:
@@ -66,8 +67,9 @@ def schedule(seed: int) -> Iterator[Planned]:
     once = list(KINDS)
     rng.shuffle(once)
     while True:
-        kind = once.pop() if once else rng.choices(KINDS, [one.weight for one in KINDS])[0]
-        alone = kind.name in ALONE and rng.random() < 0.6
+        first = bool(once)
+        kind = once.pop() if first else rng.choices(KINDS, [one.weight for one in KINDS])[0]
+        alone = kind.name in ALONE and (first or rng.random() < ALONE[kind.name])
         yield Planned(
             round(rng.uniform(*EVERY_S), 2),
             kind.name,

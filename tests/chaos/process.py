@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.process SPEC.json`: one production process, watched from inside.
+"""One production process, watched from inside; tests/chaos/forge.py starts it.
 
 The process is `dhsched dispatch` or `dhsched worker` as it is. Only these differ: the stages are
 the stub, the store writes the journal, the clock can be stepped, and what is asked, fed and sent is
@@ -12,12 +12,13 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 
@@ -30,7 +31,6 @@ class Spec:
     name: str
     folder: str
     config: str
-    parent: int
     ms_per_character: int
     capacity: int
     weaken: str = ""
@@ -56,16 +56,42 @@ class Spec:
         return json.dumps(asdict(self))
 
 
-def main() -> None:
-    spec = Spec(**json.loads(sys.argv[1]))
+def run(given: str, parent: int) -> NoReturn:
+    """In the child of a fork: go on as this process, and end as it would."""
+    spec = Spec(**json.loads(given))
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != spec.parent:
-        sys.exit("the harness is gone")
-    _instrument(spec)
-    from dhsched.cli import main as dhsched
+    if os.getppid() != parent:
+        os._exit(1)
+    os.setsid()
+    log = os.open(spec.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, place in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(number, place)
+    os.close(log)
+    os.close(nothing)
+    status = 0
+    try:
+        _instrument(spec)
+        from dhsched.cli import main as dhsched
 
-    sys.argv = ["dhsched", spec.role, "--config", spec.config]
-    dhsched()
+        sys.argv = ["dhsched", spec.role, "--config", spec.config]
+        dhsched()
+    except SystemExit as error:
+        status = _status(error)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _status(error: SystemExit) -> int:
+    """As the interpreter would: a text is printed and means 1."""
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
 
 
 def _instrument(spec: Spec) -> None:
@@ -151,7 +177,3 @@ def _telling(listen: Any, path: Path) -> Any:
             yield listener
 
     return telling
-
-
-if __name__ == "__main__":
-    main()
