@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from schemas.events import EventKind, LiveEvent
 from schemas.options import BadOptions, LiveOptions
+from schemas.quick_init import quick_init
 from schemas.topics import EVENTS_TOPIC
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -26,6 +27,7 @@ STATE_OPEN: Final = "open"
 STATE_CLOSED: Final = "closed"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class CapturedRecord:
     """One record of the text topic, undecoded. `timestamp_ms` is Unix time.
