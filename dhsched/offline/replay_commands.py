@@ -122,4 +122,5 @@ def _side_by_side(
 
     if out is None:
         raise CommandFailed("say where to with --out FILE.mp4", USAGE_STATUS)
-    put_side_by_side(films[0], films[1], out, output, sound_of=0 if sound == "a" else 1, force=force)
+    sound_of = 0 if sound == "a" else 1
+    put_side_by_side(films[0], films[1], out, output, sound_of=sound_of, force=force)

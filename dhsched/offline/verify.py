@@ -211,7 +211,7 @@ def pictures(path: Path) -> Iterator[NDArray[np.uint8]]:
     """The decoded pictures' brightness, uint8 [height, width]."""
     with av.open(str(path)) as container:
         for frame in container.decode(video=0):
-            gray = cast(av.VideoFrame, frame).to_ndarray(format="gray")
+            gray = frame.to_ndarray(format="gray")
             yield cast("NDArray[np.uint8]", gray)
 
 
