@@ -120,7 +120,7 @@ class Incarnation:
         self.worker_id = f"{options.node}-{mint.new()}"
         self.ready = False
         self.draining = False
-        self.tasks = Tasks()
+        self.tasks = Tasks(expected=(Superseded,))
         self.calls = StoreCalls(world.rng, counters)
         self.batcher = ReleaseBatcher(
             world.db, self.calls, world.clock, counters, limits.release_items_max

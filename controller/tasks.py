@@ -10,9 +10,13 @@ _log = structlog.get_logger(__name__)
 
 
 class Tasks:
-    """Tasks under one roof. `failed` resolves with the first exception that any of them raised."""
+    """Tasks under one roof. `failure` gives the first exception that any of them raised.
 
-    def __init__(self) -> None:
+    `expected` are exceptions that end them all without anything having gone wrong: not logged.
+    """
+
+    def __init__(self, expected: tuple[type[Exception], ...] = ()) -> None:
+        self._expected = expected
         self._running: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[BaseException] | None = None
         self._error: BaseException | None = None
@@ -40,7 +44,8 @@ class Tasks:
         if self._error is not None:
             return
         self._error = error
-        _log.error("task_failed", task=where, error=str(error), exc_info=error)
+        if not isinstance(error, self._expected):
+            _log.error("task_failed", task=where, error=str(error), exc_info=error)
         if self._failed is not None and not self._failed.done():
             self._failed.set_result(error)
 

@@ -89,11 +89,11 @@ def test_every_dangerous_window_is_entered(chaos: Run, window: str) -> None:
 def test_a_release_that_does_not_check_the_generation_is_caught() -> None:
     """The control: the same processes and checkers, one protection left out of the workers. They
     stop after a release for longer than their lease, and go on when others own their lives."""
-    stops = tuple(Planned(2.0, "pause_after_release", at, 4.2, at) for at in range(9))
+    stops = tuple(Planned(9.0, "pause_after_release", at, 4.5, at) for at in range(8))
     found = finished(
         Options(
             SEED,
-            75.0,
+            80.0,
             lives=18,
             pushed=0,
             churned=0,

@@ -197,8 +197,6 @@ def test_our_own_errors_are_complaints_and_the_libraries_are_not() -> None:
         (
             '{"event": "Connection failed", "level": "error", "logger": "aiokafka.conn"}',
             '{"event": "store_away", "level": "warning", "logger": "controller.store_calls"}',
-            '{"event": "task_failed", "level": "error", "logger": "controller.tasks",'
-            ' "error": "n0-1 was marked dead"}',
         )
     )
     assert list(complaints(log)) == []
