@@ -50,6 +50,8 @@ class Fleet:
         self._refresh_ms = refresh_ms
         self._views: dict[str, WorkerView] = {}
         self._taken: dict[str, int] = {}
+        # Of every view and what was taken since: a placement looks at all and changes one.
+        self._candidates: dict[str, Candidate] = {}
         self._beats: dict[str, _Beat] = {}
         self._reading = asyncio.Lock()
         self._begun = 0
@@ -99,6 +101,7 @@ class Fleet:
         self._beats = beats
         self._views = {view.value.worker_id: view for view in views}
         self._taken.clear()
+        self._candidates = {name: self._candidate(view) for name, view in self._views.items()}
         self._read_at_ms = now_ms
 
     def still_ms(self, worker_id: str) -> int:
@@ -108,17 +111,23 @@ class Fleet:
 
     def took(self, worker_id: str) -> None:
         """A live was placed there since the last reading."""
-        self._taken[worker_id] = self._taken.get(worker_id, 0) + 1
+        self._note_taken(worker_id, self._taken.get(worker_id, 0) + 1)
 
     def refused(self, worker_id: str) -> None:
         """The store refused the worker: not proposed again before the next reading."""
         view = self._views.get(worker_id)
         if view is not None:
-            self._taken[worker_id] = max(view.value.capacity, 1)
+            self._note_taken(worker_id, max(view.value.capacity, 1))
 
     def candidates(self) -> list[Candidate]:
         """What placement ranks."""
-        return [self._candidate(view) for view in self._views.values()]
+        return list(self._candidates.values())
+
+    def _note_taken(self, worker_id: str, taken: int) -> None:
+        self._taken[worker_id] = taken
+        view = self._views.get(worker_id)
+        if view is not None:
+            self._candidates[worker_id] = self._candidate(view)
 
     def _candidate(self, view: WorkerView) -> Candidate:
         value = view.value
