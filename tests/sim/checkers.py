@@ -8,9 +8,10 @@ PURE.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.sim import history as h
+from tests.sim.heard_again import Counts
 from tests.sim.records import check_records
 from tests.sim.verdict import Invariant, Violation
 
@@ -25,6 +26,7 @@ class Verdict:
     releases: int
     moves: int
     false_refusals: int
+    heard: Counts = field(default_factory=Counts)
 
     @property
     def by_invariant(self) -> Counter[str]:
@@ -40,10 +42,11 @@ def check(history: h.History) -> Verdict:
         if handler is not None:
             judge.at = at
             handler(entry)
-    violations = judge.violations + check_records(history)
+    heard = Counts()
+    violations = judge.violations + check_records(history, heard)
     violations.sort(key=lambda one: one.at)
     false = sum(one.invariant is Invariant.FALSE_REFUSAL for one in violations)
-    return Verdict(tuple(violations), judge.releases, judge.moves, false)
+    return Verdict(tuple(violations), judge.releases, judge.moves, false, heard)
 
 
 _HANDLERS = {

@@ -141,6 +141,14 @@ class ReleaseRefused(Entry):
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseSlow(Entry):
+    """A request for releases by `process` that was begun at `since_ms` is answered only now."""
+
+    process: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class MoveAsked(Entry):
     """`process` wants the live to go on from (worker_id, epoch) to `target`, as `commit_id`."""
 

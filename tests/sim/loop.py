@@ -134,7 +134,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Handle:
-        handle = Handle(callback, args, context or contextvars.copy_context())
+        if context is None:  # An empty one is one, too: the store's and the network's.
+            context = contextvars.copy_context()
+        handle = Handle(callback, args, context)
         self.ready.append(handle)
         return handle
 
@@ -147,7 +149,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Handle:
-        handle = Handle(callback, args, context or contextvars.copy_context())
+        if context is None:
+            context = contextvars.copy_context()
+        handle = Handle(callback, args, context)
         handle.when_s = when
         self._timer_number = number = self._timer_number + 1
         heapq.heappush(self._timers, (when, number, handle))

@@ -20,6 +20,7 @@ PURE.
 from bisect import bisect_left
 
 from tests.sim import history as h
+from tests.sim.heard_again import Counts, Facts, Hearing
 from tests.sim.verdict import Invariant, Violation
 
 Span = tuple[int, int]
@@ -28,8 +29,9 @@ BEFORE_LOG_START = "before_log_start"
 TEXT_LOST = "text_lost"
 
 
-def check_records(history: h.History) -> list[Violation]:
-    """Everything that is wrong with the records of any live."""
+def check_records(history: h.History, counts: Counts | None = None) -> list[Violation]:
+    """Everything that is wrong with the records of any live, and with what is heard of them."""
+    facts, counts = Facts(), Counts() if counts is None else counts
     lettered = {
         (one.partition, one.offset)
         for one in history
@@ -41,7 +43,8 @@ def check_records(history: h.History) -> list[Violation]:
         if type(entry) is h.Produced:
             live = lives.get(entry.live_id)
             if live is None:
-                live = lives[entry.live_id] = _Live(entry.live_id, violations)
+                hearing = Hearing(facts, counts)
+                live = lives[entry.live_id] = _Live(entry.live_id, violations, hearing)
             live.produced(entry, (entry.partition, entry.offset) in lettered)
     for live in lives.values():
         live.text = "".join(live.parts)
@@ -54,6 +57,8 @@ def check_records(history: h.History) -> list[Violation]:
             if live is not None:
                 live.at = at
                 getattr(live, name)(entry)
+        elif kind in _FACTS:
+            facts.note(entry)
         elif kind is h.Truncated or kind is h.Lettered:
             _lost(lives, entry, at)
         elif type(entry) is h.Ended:
@@ -88,6 +93,20 @@ _HANDLERS = {
 }
 
 
+_FACTS = frozenset(
+    {
+        h.Fault,
+        h.Gone,
+        h.MoveAsked,
+        h.Promised,
+        h.ReleaseAsked,
+        h.ReleaseRefused,
+        h.ReleaseSlow,
+        h.WorkerWritten,
+    }
+)
+
+
 class _Epoch:
     """What one generation may feed: text from `start` on that it released, and `remakes`."""
 
@@ -102,8 +121,9 @@ class _Epoch:
 
 
 class _Live:
-    def __init__(self, live_id: str, violations: list[Violation]) -> None:
+    def __init__(self, live_id: str, violations: list[Violation], hearing: Hearing) -> None:
         self.live_id = live_id
+        self._hearing = hearing
         self.partition = -1
         self.log_start = 0
         self.at = 0
@@ -118,6 +138,8 @@ class _Live:
         self._bad: list[int] = []
         self._settled_offsets: list[Span] = []
         """Ranges of the log that an interrupt skipped, or that are told to be lost."""
+        self._released = (-1, "")
+        """The version and the id of the last release."""
         self._lost: list[Span] = []
         self._disposed: list[Span] = []
         """What custodians took while nobody owned the live."""
@@ -138,8 +160,12 @@ class _Live:
         self._heard: dict[Span, list[Span]] = {}
         self._whole: set[Span] = set()
 
-    def _wrong(self, detail: str) -> None:
-        self._violations.append(Violation(Invariant.EXACTLY_ONCE, self.at, self.live_id, detail))
+    def _wrong(self, detail: str, invariant: Invariant = Invariant.EXACTLY_ONCE) -> None:
+        self._violations.append(Violation(invariant, self.at, self.live_id, detail))
+
+    def _twice(self, detail: str) -> None:
+        if detail:
+            self._wrong(detail, Invariant.HEARD_AGAIN)
 
     # -- the log
 
@@ -204,9 +230,11 @@ class _Live:
     # -- the store
 
     def generation(self, entry: h.GenerationWritten) -> None:
+        self._twice(self._hearing.settle())
         if not entry.worker_id:
             self._epoch = None
             return
+        self._hearing.generation(entry)
         self._epoch = self._epochs[entry.epoch] = _Epoch(entry.version)
         self._start()
 
@@ -220,6 +248,8 @@ class _Live:
         was_open, self._is_open = self._is_open, entry.state == "open"
         if was_open and not self._is_open:
             self._cut(self._place(self._cursor))
+            self._twice(self._hearing.settle())
+            self._hearing.closed()
 
     def _cut(self, upto: int) -> None:
         """What was released and not spoken need not be spoken any more."""
@@ -240,7 +270,10 @@ class _Live:
             self._settled_offsets.append(entry.skipped)
         if entry.release_id and any(before <= at < entry.next_offset for at in self._interrupts):
             self._cut(self._place(entry.next_offset))
-        if not entry.release_id and not self._is_open:
+        if entry.release_id:
+            self._hearing.facts.applied(entry.process, entry.release_id)
+            self._released = (entry.version, entry.release_id)
+        elif not self._is_open:
             self._disposed.append((before, entry.next_offset))
         self._cursor = entry.next_offset
         if entry.next_offset > before:
@@ -257,6 +290,11 @@ class _Live:
             if (a, b) != (c, d)
         )
         self._next_char = entry.next_char
+        version, release_id = self._released
+        asked_ms = entry.at_ms
+        if version == entry.version:
+            asked_ms = self._hearing.facts.asked_ms.get(release_id, asked_ms)
+        self._hearing.saved(self._segments, entry.samples, asked_ms)
         self._committed(entry.version)
 
     def _committed(self, version: int) -> None:
@@ -315,10 +353,12 @@ class _Live:
     def heard(self, entry: h.Heard) -> None:
         if entry.tick_live_id != self.live_id:
             return
+        self._twice(self._hearing.settle())
         span = self._segment_spans.get(entry.segment)
         if span is None:
             self._wrong(f"{entry.process} is heard with a segment that was not fed")
             return
+        self._twice(self._hearing.heard(entry, span))
         self._heard.setdefault(span, []).append((entry.begin, entry.end))
         if entry.last:
             self._whole.add(span)
@@ -326,6 +366,7 @@ class _Live:
     # -- the end
 
     def ended(self, settled: bool) -> None:
+        self._twice(self._hearing.settle())
         if not settled:
             # Still to be made again, by an owner that it waits for.
             self._covered.extend(self._segments)

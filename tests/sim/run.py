@@ -47,9 +47,12 @@ def run_plan(plan: Plan, *, traced: bool = False) -> Run:
         world.give_up(error)
     found = world.recorder.windows
     found.update(windows.count(world.history))
+    verdict = check(world.history)
+    found["crashed_mid_sentence"] += verdict.heard.crashed_mid_sentence
+    found["handed_over_mid_segment"] += verdict.heard.handed_over_mid_segment
     return Run(
         plan,
-        check(world.history),
+        verdict,
         world.history,
         found,
         world.recorder.records,

@@ -17,6 +17,7 @@ from ownership.release import release
 from tests.sim import history as h
 from tests.sim.recorder import Recorder, process_name
 
+SLOW_MS = 8
 TOLD = frozenset({"before_log_start", "text_lost"})
 
 RECORDER: Recorder | None = None
@@ -44,7 +45,11 @@ async def spied_release(db: Any, items: Sequence[ReleaseItem]) -> Any:
         )
         if rec.owner.get(item.live_id) != (generation.worker_id, generation.epoch):
             rec.windows["release_asked_while_superseded"] += 1
-    results = await release(db, items)
+    try:
+        results = await release(db, items)
+    finally:
+        if rec.now_ms - now > SLOW_MS:
+            rec.note(h.ReleaseSlow(rec.now_ms, name, now))
     for result in results:
         if not isinstance(result, Released):
             item = result.item

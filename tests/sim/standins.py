@@ -119,9 +119,10 @@ class SimDatabase(MemoryDatabase):
             return body(MemoryReads(self.store.contents))
         if faults.away:
             await self._no_answer()
-        await asyncio.sleep(self._draw(faults.begin_s))
+        begin_s, reply_s = self._draw(faults.begin_s), self._draw(faults.reply_s)
+        if begin_s or not reply_s:
+            await asyncio.sleep(begin_s)
         value = body(MemoryReads(self.store.contents))
-        reply_s = self._draw(faults.reply_s)
         if reply_s:
             await asyncio.sleep(reply_s)
         return value
@@ -155,7 +156,8 @@ class SimDatabase(MemoryDatabase):
                 self.recorder.windows["unknown_move"] += 1
                 fates = (self._commit_untold, self._commit_late, self._lose)
                 fate = fates[int(chance / self.unknown_move * 3)]
-                loop.call_later(self._draw(faults.commit_s), fate, tr, told)
+                after_s, context = self._draw(faults.commit_s), self.store.context
+                loop.call_later(after_s, fate, tr, told, context=context)
                 return
         super()._send(loop, faults, tr, told)
 

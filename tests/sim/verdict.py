@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Invariant(StrEnum):
-    """The seven of the design, and production's own assertions."""
+    """The seven of the design, what is heard twice, and production's own assertions."""
 
     ONE_OWNER = "one_owner"
     EPOCHS = "epochs"
@@ -17,6 +17,7 @@ class Invariant(StrEnum):
     BELOW = "refused_below"
     PROGRESS = "progress"
     FALSE_REFUSAL = "false_refusal"
+    HEARD_AGAIN = "heard_again"
     BROKE = "own_assertion"
 
 

@@ -39,12 +39,13 @@ from tests.sim.texts import Author
 
 SETTLE_MS_MAX = 6_000
 LOOK_EVERY_MS = 80
+CHECKPOINT_MS = 250
 SLACK_MS = 20
 """A release of other lives that is under way may hold up a checkpoint for this long."""
 
 WORKER_LIMITS = Limits(
     session=SessionLimits(
-        checkpoint_ms=250,
+        checkpoint_ms=CHECKPOINT_MS,
         retry_ms=10,
         bind_retry_ms=40,
         stalled_ms=3_000,
@@ -289,7 +290,7 @@ class World:
         spies.RECORDER = self.recorder
         shortcuts.begin(in_full=self.plan.in_full)
         with loop.current():
-            self.recorder.note(h.Promised(0, WORKER_LIMITS.session.checkpoint_ms, SLACK_MS))
+            self.recorder.note(h.Promised(0, CHECKPOINT_MS, SLACK_MS))
             for topic, count in (
                 (TEXT_TOPIC, self.plan.partitions),
                 (EVENTS_TOPIC, 1),
