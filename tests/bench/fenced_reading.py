@@ -33,7 +33,7 @@ from schemas.store_values import Generation, WorkerState, WorkerValue
 from schemas.text_record import decode_text_record
 
 RELEASE_ITEMS_MAX = 512
-BATCH = 512
+BATCH = 1_024
 NOW_MS = 1_764_000_000_000
 
 
