@@ -77,7 +77,7 @@ simulate: $(DEV_READY)
 # simulator's checkers. FDB_CLUSTER_FILE chooses FoundationDB instead of LMDB.
 chaos: $(DEV_READY)
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) \
-	  --out $(or $(OUT),build/chaos.json) $(CHAOS_ARGS)
+	  --out $(or $(OUT),build/chaos.json) $(if $(MARKDOWN),--markdown $(MARKDOWN)) $(CHAOS_ARGS)
 
 bench: $(DEV_READY)
 	$(BIN)/python -m tests.bench --out $(or $(OUT),build/bench.json) $(if $(MARKDOWN),--markdown $(MARKDOWN))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.chaos.report import as_json, failures, show
+from tests.chaos.report import as_json, as_markdown, failures, show
 from tests.chaos.run import Options, run
 from tests.support.apache_kafka import KafkaUnavailable
 
@@ -32,6 +32,8 @@ def main() -> int:
     out = Path(asked.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report, indent=1) + "\n")
+    if asked.markdown is not None:
+        asked.markdown.write_text(as_markdown(report))
     show(console, report)
     said = failures(found)
     for one in said:
@@ -61,6 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the schedule")
     parser.add_argument("--lives", type=int, default=50)
     parser.add_argument("--move-every-s", type=float, default=1.0)
+    parser.add_argument("--markdown", type=Path, help="a page to write")
     parser.add_argument("--out", default="build/chaos.json")
     asked = parser.parse_args()
     if asked.minutes <= 0 or asked.lives < 1:

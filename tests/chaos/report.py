@@ -106,6 +106,40 @@ def failures(run: Run) -> list[str]:
     return said
 
 
+def as_markdown(found: dict[str, Any]) -> str:
+    """A page for docs/: what was done, what came of it, how long it took."""
+    machine_, recovery = found["machine"], found["recovery_s"]
+    mixed = found["recovery_among_other_faults_s"]
+    lines = [
+        "# Under faults",
+        "",
+        "Written by `make chaos MARKDOWN=docs/chaos.md`; not edited by hand. "
+        f"Commit {found['commit'][:12]}, {machine_['cores']} cores, {machine_['memory_gib']} GiB, "
+        f"Python {machine_['python']}, {found['broker']}, store {found['store']}, "
+        f"seed {found['seed']}, {found['minutes']:g} minutes of faults.",
+        "",
+        "| what | value |",
+        "|---|---|",
+        f"| lives under continuous text | {found['lives']} |",
+        f"| workers, dispatchers | {found['workers']}, {found['dispatchers']} |",
+        f"| moves | {found['moves']:,} |",
+        f"| records, releases | {found['records']:,}, {found['releases']:,} |",
+        f"| entries judged | {found['entries']:,} |",
+        f"| violations of any invariant | {sum(found['violations'].values())} |",
+        f"| rightful owners refused | {found['false_refusals']} |",
+        f"| lives with text left unspoken | {len(found['not_spoken'])} |",
+        f"| death to speech again, P50 (lease {found['lease_s']:g} s) | {recovery['p50']} s |",
+        f"| death to speech again, P99, over {recovery['count']} lives | {recovery['p99']} s |",
+        f"| the same beside other faults, P50, P99 | {mixed['p50']} s, {mixed['p99']} s |",
+        "| longest gap in the releases of a live that kept its owner while a worker joined "
+        f"| {found['longest_release_gap_in_join_s']} s |",
+    ]
+    for title, part in (("Faults", found["faults"]), ("Windows entered", found["windows"])):
+        lines += ["", f"## {title}", "", "| name | times |", "|---|---|"]
+        lines += [f"| {name} | {count} |" for name, count in part.items()]
+    return "\n".join(lines) + "\n"
+
+
 def show(console: Console, found: dict[str, Any]) -> None:
     """The numbers that people ask for first."""
     console.print(
