@@ -1,6 +1,7 @@
 """A worker's HTTP interface: viewers handed over by Dispatch, metrics, health."""
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Annotated
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from controller.metrics import Metrics
 from controller.problems import Problem, ProblemKind, respond
 from controller.shell import Worker
 from gpu_stages.runtime_contract import StageRuntime
+from hosting.vigil import Fault
 from rtc_output.egress import LiveEgress
 from rtc_output.mp4 import stream_mp4
 from rtc_output.whep import OfferRefusal, OfferRefused, WhepServer
@@ -26,12 +28,17 @@ _REFUSED = {
 }
 
 
-def create_app(worker: Worker, runtime: StageRuntime, whep: WhepServer) -> FastAPI:
+def create_app(
+    worker: Worker,
+    runtime: StageRuntime,
+    whep: WhepServer,
+    faults: Callable[[], Mapping[Fault, str]] = dict,
+) -> FastAPI:
     """The application of one worker."""
     app = FastAPI(title="DHSched worker", docs_url=None, redoc_url=None)
     app.add_exception_handler(Problem, respond)
     _add_media(app, worker, whep)
-    _add_health(app, worker, Metrics(worker, runtime, whep))
+    _add_health(app, worker, Metrics(worker, runtime, whep, faults))
     return app
 
 

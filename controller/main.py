@@ -18,19 +18,30 @@ import uvicorn
 from controller.clock import SystemClock
 from controller.http import create_app
 from controller.media import PacedMedia
+from controller.node_name import NodeTaken, give_way, refuse_taken_node
 from controller.settings import WorkerSettings
 from controller.shell import Worker, WorkerOptions, WorkerWorld
 from gpu_stages.config import BadStagesConfig, load_stages_config
 from gpu_stages.runtime import PipelineRuntime, StageFailedToStart
-from hosting.connections import check_meta, ensure_topics, make_transport, open_store
+from hosting.connections import (
+    CLIENT,
+    Service,
+    join_group,
+    join_service,
+    make_transport,
+    open_store,
+)
 from hosting.logs import configure_logs
-from hosting.start import QuietServer, StartFailed, listen
+from hosting.start import QuietServer, RoleEnded, StartFailed, listen, serve_beside
+from hosting.vigil import SurroundingsChanged, Vigil
 from ownership.custody import watermark
 from ownership.kv import Database, StoreError
 from rtc_output.whep import WhepServer, WhepSettings
 from schemas.topics import TEXT_TOPIC
+from stream.aiokafka_transport import AiokafkaTransport
 from stream.transport import BrokerAway, Transport
 
+ROLE = "worker"
 BACKLOG = 256
 HTTP_STOP_S = 2
 
@@ -42,6 +53,7 @@ class _Parts:
     worker: Worker
     runtime: PipelineRuntime
     whep: WhepServer
+    vigil: Vigil
 
 
 async def run_worker(settings: WorkerSettings) -> None:
@@ -55,6 +67,8 @@ async def run_worker(settings: WorkerSettings) -> None:
         await serve(settings)
     except StartFailed as error:
         raise SystemExit(f"worker cannot start: {error}") from None
+    except RoleEnded as error:
+        raise SystemExit(f"worker ends: {error}") from None
 
 
 async def serve(
@@ -62,14 +76,14 @@ async def serve(
 ) -> None:
     """Serves until a signal comes or `Worker.stop` is called. `on_ready` gets port and worker.
 
-    Raises StartFailed; and, as a group, whatever made it impossible to go on.
+    Raises StartFailed, RoleEnded; and whatever else made it impossible to go on.
     """
     with listen(settings.host, settings.port, BACKLOG) as listener:
         port = int(listener.getsockname()[1])
         async with _open(settings, port) as parts:
             server = QuietServer(
                 uvicorn.Config(
-                    create_app(parts.worker, parts.runtime, parts.whep),
+                    create_app(parts.worker, parts.runtime, parts.whep, lambda: parts.vigil.faults),
                     lifespan="off",
                     log_config=None,
                     access_log=False,
@@ -79,35 +93,20 @@ async def serve(
                 )
             )
             with _signals(parts.worker):
+                _log.info("worker_serves", port=port)
+                if on_ready is not None:
+                    on_ready(port, parts.worker)
                 try:
-                    await _serve(parts, server, listener, on_ready, port)
-                except BaseExceptionGroup as group:
-                    failed = group.subgroup(StageFailedToStart)
-                    if failed is None:
-                        raise
-                    raise StartFailed(str(failed.exceptions[0])) from group
-
-
-async def _serve(
-    parts: _Parts,
-    server: QuietServer,
-    listener: socket.socket,
-    on_ready: Callable[[int, Worker], None] | None,
-    port: int,
-) -> None:
-    """The worker and its HTTP server in one loop; either one's end is the other's."""
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(parts.worker.run(), name="worker")
-        serving = group.create_task(server.serve([listener]), name="http")
-        _log.info("worker_serves", port=port)
-        if on_ready is not None:
-            on_ready(port, parts.worker)
-        await asyncio.wait({running, serving}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            parts.worker.stop()
-        await asyncio.wait({running})
-        await parts.whep.close()
-        server.should_exit = True
+                    await serve_beside(
+                        server,
+                        listener,
+                        [parts.worker.run(), parts.vigil.run()],
+                        server_ended=parts.worker.stop,
+                    )
+                except StageFailedToStart as error:
+                    raise StartFailed(str(error)) from error
+                except (NodeTaken, SurroundingsChanged) as error:
+                    raise RoleEnded(str(error)) from error
 
 
 @contextlib.contextmanager
@@ -145,13 +144,14 @@ async def _open(settings: WorkerSettings, port: int) -> AsyncGenerator[_Parts]:
     rng = random.Random(secrets.randbits(128))
     clock = SystemClock()
     async with contextlib.AsyncExitStack() as stack:
-        transport = make_transport(settings.kafka, "dhsched-worker")
+        transport = make_transport(settings.kafka, f"{CLIENT}.{ROLE}")
         stack.push_async_callback(transport.close)
-        partitions = await ensure_topics(transport, settings.kafka)
         db = await open_store(settings.store, rng)
         stack.push_async_callback(db.close)
-        await check_meta(db, settings.store, partitions)
-        await _check_logs(db, transport, partitions, settings)
+        service = await _join(db, transport, settings, clock, rng)
+        limits = settings.checked_limits()
+        await refuse_taken_node(db, settings.node, limits.beat_ms)
+        vigil = Vigil(db, transport.inspector(), service, role=ROLE, group=settings.group)
         whep = WhepServer(
             WhepSettings(
                 viewers_max=settings.viewers_max,
@@ -169,7 +169,30 @@ async def _open(settings: WorkerSettings, port: int) -> AsyncGenerator[_Parts]:
             auto_create=settings.auto_create(),
         )
         world = WorkerWorld(db, transport, runtime, PacedMedia(clock), clock, rng)
-        yield _Parts(Worker(options, world, settings.checked_limits()), runtime, whep)
+
+        async def may_begin_anew(worker_id: str) -> None:
+            await vigil.look()
+            await give_way(db, settings.node, worker_id)
+
+        yield _Parts(Worker(options, world, limits, may_begin_anew), runtime, whep, vigil)
+
+
+async def _join(
+    db: Database,
+    transport: AiokafkaTransport,
+    settings: WorkerSettings,
+    clock: SystemClock,
+    rng: random.Random,
+) -> Service:
+    """The service whose topics and store these are, checked."""
+    kafka, store = settings.kafka, settings.store
+    service = await join_service(
+        transport, db, kafka=kafka, store=store, wall_ms=clock.wall_ms(), rng=rng
+    )
+    await join_group(transport, db, settings.group, kafka=kafka, store=store)
+    transport.call_itself(service.client_id(ROLE, settings.node))
+    await _check_logs(db, transport, service.partition_count, settings)
+    return service
 
 
 def _url(host: str, port: int) -> str:

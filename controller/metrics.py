@@ -1,7 +1,7 @@
 """What a worker shows to Prometheus, in a registry of its own, read when it is scraped."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,6 +10,8 @@ from prometheus_client.registry import Collector
 from controller.session_states import State
 from controller.shell import Worker
 from gpu_stages.runtime_contract import StageRuntime
+from hosting.faults_metric import FaultsCollector
+from hosting.vigil import Fault
 from rtc_output.egress import LiveEgress
 from rtc_output.whep import WhepServer
 
@@ -43,9 +45,16 @@ _COUNTED = {
 class Metrics:
     """Everything that is known without asking anybody."""
 
-    def __init__(self, worker: Worker, runtime: StageRuntime, whep: WhepServer | None) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        runtime: StageRuntime,
+        whep: WhepServer | None,
+        faults: Callable[[], Mapping[Fault, str]] = dict,
+    ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_State(worker, runtime, whep))
+        self.registry.register(FaultsCollector(faults))
 
     def render(self) -> bytes:
         """The text exposition format."""

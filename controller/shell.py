@@ -5,6 +5,7 @@ waiting is asyncio's, there are no threads and no globals.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -30,9 +31,17 @@ class Worker:
     """`run` until `stop`, or until something breaks."""
 
     def __init__(
-        self, options: WorkerOptions, world: WorkerWorld, limits: Limits | None = None
+        self,
+        options: WorkerOptions,
+        world: WorkerWorld,
+        limits: Limits | None = None,
+        may_begin_anew: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
+        """`may_begin_anew` is asked with the id of an incarnation that was marked dead, before the
+        next one begins; it raises what ends the worker instead.
+        """
         self.options = options
+        self._may_begin_anew = may_begin_anew
         self.limits = (limits or Limits()).check()
         self.counters = Counters()
         self.incarnation: Incarnation | None = None
@@ -87,6 +96,8 @@ class Worker:
         except Superseded as error:
             # Its generations are advanced past it, or will be. Begin anew under another id.
             _log.warning("superseded", worker_id=error.worker_id)
+            if not self.stopping and self._may_begin_anew is not None:
+                await self._may_begin_anew(error.worker_id)
             return self.stopping
         finally:
             self.incarnation = None

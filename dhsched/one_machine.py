@@ -55,6 +55,10 @@ class OneMachine:
         self.kafka = settings.kafka
         self.store = settings.store or f"lmdb://{self.run_dir / 'store'}"
         self.dispatch_url = f"http://{HOST}:{settings.port}"
+        self._environment = dict(settings.environment)
+        if settings.kafka and not settings.store:
+            # A store of this run only: the group, which the broker remembers, must be as well.
+            self._environment.setdefault("DHSCHED_GROUP", f"dhsched.workers.{self.run_dir.name}")
 
     async def __aenter__(self) -> Self:
         try:
@@ -90,7 +94,7 @@ class OneMachine:
         child = await self.children.start(
             "dispatch",
             ("dispatch", "--kafka", self.kafka, "--store", self.store, *flags),
-            self._settings.environment,
+            self._environment,
         )
         async with DispatchClient(self.dispatch_url) as client:
             deadline_s = time.monotonic() + READY_S
@@ -125,7 +129,7 @@ class OneMachine:
                 "0",
                 *self._settings.worker_flags,
             ),
-            self._settings.environment,
+            self._environment,
         )
 
     async def _wait_for_workers(self) -> None:

@@ -20,10 +20,12 @@ from dispatch.replica import Replica
 from dispatch.service import DispatchService
 from dispatch.settings import DispatchSettings
 from dispatch.whep_proxy import WhepProxy
-from hosting.connections import check_meta, ensure_topics, make_transport, open_store
+from hosting.connections import CLIENT, join_service, make_transport, open_store
 from hosting.logs import configure_logs
-from hosting.start import QuietServer, StartFailed, listen
+from hosting.start import QuietServer, RoleEnded, StartFailed, listen, serve_beside
+from hosting.vigil import SurroundingsChanged, Vigil
 
+ROLE = "dispatch"
 BACKLOG = 1_024
 
 _log = structlog.get_logger(__name__)
@@ -36,6 +38,8 @@ async def run_dispatch(settings: DispatchSettings) -> None:
         await serve(settings)
     except StartFailed as error:
         raise SystemExit(f"dispatch cannot start: {error}") from None
+    except RoleEnded as error:
+        raise SystemExit(f"dispatch ends: {error}") from None
 
 
 async def serve(
@@ -43,29 +47,35 @@ async def serve(
 ) -> None:
     """Serves until a signal comes, or the event that `on_ready` gets (with the port) is set.
 
-    Raises StartFailed; and whatever made it impossible to go on.
+    Raises StartFailed, RoleEnded; and whatever else made it impossible to go on.
     """
     stop = asyncio.Event()
     with listen(settings.host, settings.port, BACKLOG) as listener, _signals(stop):
-        async with _replica(settings) as replica:
-            server = _server(replica)
+        async with _replica(settings) as (replica, vigil):
             port = int(listener.getsockname()[1])
-            async with asyncio.TaskGroup() as group:
-                loops = group.create_task(replica.service.run(), name="dispatch loops")
-                serving = group.create_task(server.serve([listener]), name="http")
-                stopped = group.create_task(stop.wait(), name="stop")
-                _log.info("dispatch_serves", host=settings.host, port=port)
-                if on_ready is not None:
-                    on_ready(port, stop)
-                await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            _log.info("dispatch_serves", host=settings.host, port=port)
+            if on_ready is not None:
+                on_ready(port, stop)
+
+            async def stopped() -> None:
+                await stop.wait()
+
+            def stopping() -> None:
                 _log.info("dispatch_stops")
                 # Long answers first: they would keep the server from ending.
                 replica.stopping.set()
                 replica.service.feed.end_all(EndReason.STOPPING)
-                server.should_exit = True
-                await serving
-                loops.cancel()
-                stopped.cancel()
+
+            try:
+                await serve_beside(
+                    _server(replica),
+                    listener,
+                    [stopped(), replica.service.run(), vigil.run()],
+                    server_ended=stop.set,
+                    stopping=stopping,
+                )
+            except SurroundingsChanged as error:
+                raise RoleEnded(str(error)) from error
 
 
 def _server(replica: Replica) -> QuietServer:
@@ -105,19 +115,28 @@ def _signals(stop: asyncio.Event) -> Generator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _replica(settings: DispatchSettings) -> AsyncGenerator[Replica]:
+async def _replica(settings: DispatchSettings) -> AsyncGenerator[tuple[Replica, Vigil]]:
     rng = random.Random(secrets.randbits(128))
     async with contextlib.AsyncExitStack() as stack:
-        transport = make_transport(settings.kafka, "dhsched-dispatch")
+        clock = SystemClock()
+        transport = make_transport(settings.kafka, f"{CLIENT}.{ROLE}")
         stack.push_async_callback(transport.close)
-        partition_count = await ensure_topics(transport, settings.kafka, settings.text_partitions)
         db = await open_store(settings.store, rng)
         stack.push_async_callback(db.close)
-        await check_meta(db, settings.store, partition_count)
+        joined = await join_service(
+            transport,
+            db,
+            kafka=settings.kafka,
+            store=settings.store,
+            wall_ms=clock.wall_ms(),
+            rng=rng,
+            text_partitions=settings.text_partitions,
+        )
+        transport.call_itself(joined.client_id(ROLE))
         limits = settings.checked_limits()
-        clock = SystemClock()
-        service = DispatchService(db, transport, clock, rng, limits, partition_count)
-        metrics = Metrics(service)
+        service = DispatchService(db, transport, clock, rng, limits, joined.partition_count)
+        vigil = Vigil(db, transport.inspector(), joined, role=ROLE)
+        metrics = Metrics(service, lambda: vigil.faults)
         client = await stack.enter_async_context(
             httpx.AsyncClient(timeout=settings.owner_wait_s, trust_env=False)
         )
@@ -129,6 +148,6 @@ async def _replica(settings: DispatchSettings) -> AsyncGenerator[Replica]:
             retry_after_s=limits.retry_after_s,
             on_retry=metrics.retry,
         )
-        probe = ReadinessProbe(service)
+        probe = ReadinessProbe(service, lambda: vigil.faults)
         stack.push_async_callback(probe.close)
-        yield Replica(service, settings, metrics, whep, probe)
+        yield Replica(service, settings, metrics, whep, probe), vigil

@@ -1,12 +1,14 @@
 """What a replica counts, in a registry of its own so that several replicas fit into one process."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dispatch.service import DispatchService
+from hosting.faults_metric import FaultsCollector
+from hosting.vigil import Fault
 from schemas.store_values import WorkerState
 
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -15,7 +17,9 @@ LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 class Metrics:
     """Requests are counted where they end; everything else is read when it is scraped."""
 
-    def __init__(self, service: DispatchService) -> None:
+    def __init__(
+        self, service: DispatchService, faults: Callable[[], Mapping[Fault, str]] = dict
+    ) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "dhsched_dispatch_requests",
@@ -49,6 +53,7 @@ class Metrics:
             registry=self.registry,
         )
         self.registry.register(_ServiceState(service))
+        self.registry.register(FaultsCollector(faults))
 
     def retry(self, kind: str) -> None:
         """Something is tried again."""

@@ -1,9 +1,11 @@
 """Whether a replica can serve: the store and the broker answer, the topics are as recorded."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dispatch.service import DispatchService
+from hosting.vigil import Fault
 from ownership.kv import StoreError
 from ownership.meta import get_meta
 from schemas.topics import EVENTS_TOPIC, TEXT_TOPIC
@@ -28,14 +30,17 @@ class Readiness:
 class ReadinessProbe:
     """Asks the store and the broker, not what is remembered of them."""
 
-    def __init__(self, service: DispatchService) -> None:
+    def __init__(
+        self, service: DispatchService, faults: Callable[[], Mapping[Fault, str]] = dict
+    ) -> None:
         self._service = service
+        self._faults = faults
         self._broker = _BrokerProbe(service.transport, service.partition_count)
 
     async def look(self) -> Readiness:
         """Asks both at the same time; never raises for their faults."""
         store, broker = await asyncio.gather(self._store(), self._broker.look())
-        return Readiness(store, broker)
+        return Readiness(store, self._faults().get(Fault.TOPIC_MISSING, broker))
 
     async def _store(self) -> str:
         try:

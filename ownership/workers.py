@@ -207,3 +207,17 @@ async def get_worker(db: Database, worker_id: str) -> WorkerValue | None:
 def worker_signal_key(worker_id: str) -> bytes:
     """The key to watch: it changes with all that the worker owns and all that is wanted of it."""
     return keys.signal(worker_id)
+
+
+async def node_holder(db: Database, node: str) -> tuple[WorkerValue, int] | None:
+    """The incarnation that has the node's name, with its beat; None when none lives there."""
+
+    def body(tr: Reads) -> tuple[WorkerValue, int] | None:
+        name = tr.get(keys.node(node))
+        if name is None:
+            return None
+        raw, beats = tr.get_many([keys.worker(name.decode()), keys.beat(name.decode())])
+        holder = read_worker(raw)
+        return (holder, int64(beats)) if holder is not None and alive(holder) else None
+
+    return await db.read(body)

@@ -24,13 +24,19 @@ from stream.aiokafka_border import (
 )
 from stream.log_ranges import LogRanges
 from stream.settings import KafkaSettings
-from stream.transport import Assignment, BrokerAway, KafkaRecord, OffsetOutOfLog
+from stream.transport import Assignment, BrokerAway, GroupRefused, KafkaRecord, OffsetOutOfLog
 from stream.watchdog import Watchdog
 
 _log = structlog.get_logger(__name__)
 
 # `getmany` ignores its own timeout while a rebalance is on; this much later it is left alone.
 _GRACE_S = 0.1
+_REFUSED = (
+    kafka_errors.InconsistentGroupProtocolError,
+    kafka_errors.InvalidSessionTimeoutError,
+    kafka_errors.InvalidGroupIdError,
+    kafka_errors.GroupAuthorizationFailedError,
+)
 
 
 class AiokafkaGroupReader:
@@ -54,6 +60,7 @@ class AiokafkaGroupReader:
             2 * (settings.rebalance_timeout_ms + settings.session_timeout_ms) / 1000
         )
         self._revoked_at_s = asyncio.get_running_loop().time()
+        self._is_refused = False
         self.closed = False
 
     @property
@@ -153,6 +160,9 @@ class AiokafkaGroupReader:
                 ((tp, offset),) = error.args[0].items()
                 log_start, log_end = await self._ranges.range(self._topic, tp.partition)
                 raise OffsetOutOfLog(tp.partition, offset, log_start, log_end) from error
+            except _REFUSED as error:
+                self._give_up(consumer, repr(error))
+                raise self._refused(error) from error
             except kafka_errors.KafkaError as error:
                 self._give_up(consumer, repr(error))
                 raise BrokerAway(f"reading as a member of {self._group}: {error!r}") from error
@@ -161,6 +171,16 @@ class AiokafkaGroupReader:
                 # the consumer will not give them again.
                 self.assigned(consumer, consumer.assignment())
             return [record_of(record) for batch in found.values() for record in batch]
+
+    def _refused(self, error: kafka_errors.KafkaError) -> GroupRefused:
+        said = (
+            f"the consumer group {self._group} takes no worker ({type(error).__name__}): other "
+            "programs are in it with other settings. Use another group, or end them"
+        )
+        if not self._is_refused:
+            self._is_refused = True
+            _log.error("kafka_group_refused", group=self._group, what=said)
+        return GroupRefused(said)
 
     async def _from_log_start(self, consumer: AIOKafkaConsumer, tp: TopicPartition) -> None:
         """A partition that the group has never committed begins at the log's start."""
@@ -227,6 +247,7 @@ class AiokafkaGroupReader:
         self._member = member
         self._committed.clear()
         self._assignment = Assignment(self._assignment.token + 1, partitions)
+        self._is_refused = self._is_refused and member is None
         if member is None:
             self._revoked_at_s = asyncio.get_running_loop().time()
 

@@ -8,6 +8,7 @@ producer does not survive an error, and asking for a topic may create it.
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import structlog
@@ -16,6 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from stream.aiokafka_border import STOP_TIMEOUT_S, ask, connection_options
 from stream.aiokafka_group import AiokafkaGroupReader
+from stream.aiokafka_inspector import AiokafkaInspector
 from stream.aiokafka_log import keep_readable
 from stream.aiokafka_producer import AiokafkaProducer, NotIdempotent
 from stream.aiokafka_readers import AiokafkaRangeReader, AiokafkaTailReader
@@ -107,6 +109,14 @@ class AiokafkaTransport:
                     wanted=topic.partitions_wanted,
                 )
         return found
+
+    def inspector(self) -> AiokafkaInspector:
+        """For questions about topics and groups; shares this transport's connection."""
+        return AiokafkaInspector(lambda: self.settings, self._open)
+
+    def call_itself(self, client_id: str) -> None:
+        """What brokers are told from now on of whatever is made here."""
+        self.settings = replace(self.settings, client_id=client_id)
 
     async def close(self) -> None:
         made, self._made = self._made, []

@@ -71,6 +71,11 @@ class KafkaSettings:
     def servers(self) -> list[str]:
         return [server.strip() for server in self.bootstrap.split(",") if server.strip()]
 
+    @property
+    def is_embedded(self) -> bool:
+        """Whether these fit the embedded broker, and so were made by `for_cluster`."""
+        return self.names_last_batch
+
     def for_cluster(self, cluster_id: str) -> "KafkaSettings":
         """These settings as they fit the cluster that was found.
 

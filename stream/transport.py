@@ -72,6 +72,23 @@ class TopicFound:
     created: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TopicShape:
+    """A topic as it is now. `partitions` 0: one of them has no leader. `topic_id` "": not told."""
+
+    partitions: int
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group as the broker knows it, with its partitions of one topic."""
+
+    client_id: str
+    host: str
+    partitions: frozenset[int]
+
+
 class SendRefused(Exception):
     """The record is certainly not in the log and will not appear there."""
 
@@ -86,6 +103,11 @@ class SendUnknown(Exception):
 
 class BrokerAway(Exception):
     """No broker answered in time, or it asked to come again. Retryable."""
+
+
+class GroupRefused(BrokerAway):
+    """The group takes no member like us: others use its id with other settings. It is tried
+    again, because they may leave, and has to be said."""
 
 
 class OffsetOutOfLog(Exception):
@@ -196,6 +218,22 @@ class TailReader(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Inspector(Protocol):
+    """What others may have done to topic and group; asked anew each time. Raises BrokerAway."""
+
+    async def topic_shape(self, topic: str) -> TopicShape | None:
+        """None: there is no such topic."""
+        ...
+
+    async def group_members(self, group: str, topic: str) -> tuple[GroupMember, ...]:
+        """Everybody in the group, whatever program it is."""
+        ...
+
+    async def group_offsets(self, group: str, topic: str) -> dict[int, int]:
+        """Next offsets that the group committed, by partition; none for what it never did."""
+        ...
 
 
 class Transport(Protocol):

@@ -25,6 +25,7 @@ RELEASED = {
     ("live_state", 1): "273252c8d9d510ab",
     ("load_view", 1): "cb652d320b3d88c1",
     ("meta", 1): "b21ebd629635c4ff",
+    ("meta", 2): "877b0e92b139c6a6",
     ("orphan", 1): "78762532ff273f5e",
     ("slot", 1): "042edf13efc93121",
     ("text_record", 1): "88fad3aa00995b8d",
