@@ -71,7 +71,8 @@ demo: $(RUN_READY)
 # hour on two cores). A seed that failed is shown by PROTOCOL=generation RUNS=1 SEED=that.
 simulate: $(DEV_READY)
 	@$(BIN)/python -m tests.sim --runs $(or $(RUNS),100000) --seed $(or $(SEED),1) \
-	  --protocol $(or $(PROTOCOL),all) --out $(or $(OUT),build/simulate.json) $(SIMULATE_ARGS)
+	  --protocol $(or $(PROTOCOL),all) --out $(or $(OUT),build/simulate.json) \
+	  $(if $(MARKDOWN),--markdown $(MARKDOWN)) $(SIMULATE_ARGS)
 
 # chaos kills, stops and cuts off real processes on Apache Kafka, and judges what they did by the
 # simulator's checkers. FDB_CLUSTER_FILE chooses FoundationDB instead of LMDB.

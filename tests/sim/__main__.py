@@ -16,6 +16,7 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from tests.sim.ablations import GENERATION, MUTANTS, PROTOCOLS, WEAK
 from tests.sim.campaign import Batch, Total, run_all, split
+from tests.sim.markdown import page
 from tests.sim.report import as_json, failures, show
 
 WEAK_PART = 10
@@ -56,6 +57,9 @@ def main() -> int:
     out = Path(asked.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(found, indent=1) + "\n")
+    if asked.markdown:
+        command = f"make simulate RUNS={asked.runs} SEED={asked.seed} PROTOCOL={asked.protocol}"
+        Path(asked.markdown).write_text(page(found, command))
     show(console, found, traces=not asked.brief)
     needed = asked.protocol in ("all", GENERATION.name) and asked.runs >= WINDOWS_FROM_RUNS
     said = failures(found, windows_needed=needed)
@@ -70,6 +74,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="the first one")
     parser.add_argument("--protocol", default="all", choices=["all", *PROTOCOLS])
     parser.add_argument("--out", default="build/simulate.json")
+    parser.add_argument("--markdown", help="write the findings as a page, too")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--brief", action="store_true", help="no traces")
     parser.add_argument("--no-exhaustive", action="store_true")

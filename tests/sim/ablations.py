@@ -34,7 +34,7 @@ from ownership.model import (
 )
 from ownership.values import read_cursor, read_generation
 from schemas.store_values import Cursor, GenerationValue
-from tests.sim import egress
+from tests.sim import egress, outage_mutants
 
 Replacement = tuple[ModuleType | type, str, Any]
 
@@ -367,6 +367,12 @@ MUTANTS = (
         "a live that is made anew forgets where its last one stopped",
         ((ownership.lives, "first_cursor", _from_the_start),),
     ),
+    Protocol(
+        "no-answer-is-yes",
+        "a worker that hears nothing of the store takes its releases for committed",
+        (_spied(outage_mutants.release_guessed),),
+    ),
+    *(Protocol(*one) for one in outage_mutants.REPLACEMENTS),
 )
 
 PROTOCOLS = {one.name: one for one in (GENERATION, *WEAK, *MUTANTS)}

@@ -27,6 +27,7 @@ def run_batch(protocol: str, first: int, count: int, *, stop_at_first: bool) -> 
     bad: list[int] = []
     mismatches: list[int] = []
     example: dict[str, Any] | None = None
+    again_ms_max = 0
     began = time.process_time()
     gc.disable()
     with in_force(PROTOCOLS[protocol]):
@@ -34,6 +35,7 @@ def run_batch(protocol: str, first: int, count: int, *, stop_at_first: bool) -> 
             traced = seed % REPLAYED_ONE_IN == 0
             run = run_seed(seed, traced=traced)
             _add(totals, run)
+            again_ms_max = max(again_ms_max, run.verdict.heard.again_ms_max)
             entered.update(run.windows)
             if run.verdict.violations:
                 violations.update(run.verdict.by_invariant)
@@ -56,6 +58,7 @@ def run_batch(protocol: str, first: int, count: int, *, stop_at_first: bool) -> 
         "example": example,
         "windows": dict(entered),
         "mismatches": mismatches,
+        "again_ms_max": again_ms_max,
         "cpu_s": time.process_time() - began,
         **totals,
     }

@@ -32,6 +32,7 @@ class Total:
     runs: int = 0
     bad_runs: int = 0
     cpu_s: float = 0.0
+    again_ms_max: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
     windows: Counter[str] = field(default_factory=Counter)
@@ -44,6 +45,7 @@ class Total:
         self.runs += found["runs"]
         self.bad_runs += found["bad_runs"]
         self.cpu_s += found["cpu_s"]
+        self.again_ms_max = max(self.again_ms_max, found["again_ms_max"])
         self.violations.update(found["violations"])
         self.windows.update(found["windows"])
         self.mismatches += found["mismatches"]

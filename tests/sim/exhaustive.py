@@ -54,7 +54,8 @@ from tests.sim.install import install
 from tests.sim.loop import SimProcess, VirtualLoop
 from tests.sim.recorder import Recorder
 from tests.sim.standins import SimRuntime
-from tests.sim.world import WORKER_LIMITS, VirtualClock, _end
+from tests.sim.timing import WORKER_LIMITS
+from tests.sim.world import VirtualClock, _end
 
 install()
 

@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.sim.campaign import Total
+from tests.sim.timing import CHECKPOINT_MS
 from tests.sim.windows import REQUIRED
+
+WORTH_THE_NAME = {"workers": 2, "moves": 2, "records": 20}
 
 
 def machine() -> dict[str, Any]:
@@ -87,6 +90,12 @@ def as_json(
             for name, total in mutants.items()
         },
         "windows": {name: ours.windows.get(name, 0) for name in REQUIRED},
+        "heard_again": {
+            "ms_max": ours.again_ms_max,
+            "checkpoint_ms": CHECKPOINT_MS,
+            "crashed_mid_sentence": ours.windows["crashed_mid_sentence"],
+            "handed_over_mid_segment": ours.windows["handed_over_mid_segment"],
+        },
         "exhaustive": exhaustive,
         "replayed": {
             "seeds": sum(one.counts["replayed"] for one in everything),
@@ -120,6 +129,12 @@ def failures(found: dict[str, Any], *, windows_needed: bool) -> list[str]:
         ]
     if found["replayed"]["mismatches"]:
         said.append(f"{found['replayed']['mismatches']} seeds did not replay bit for bit")
+    if windows_needed:
+        said += [
+            f"a run has {found['per_run'][name]} {name} on average, {least} would be worth the name"
+            for name, least in WORTH_THE_NAME.items()
+            if found["per_run"][name] < least
+        ]
     exhaustive = found["exhaustive"]
     if exhaustive is not None:
         if exhaustive["violations"]:
@@ -147,6 +162,11 @@ def show(console: Console, found: dict[str, Any], *, traces: bool) -> None:
     per_run, replayed, exhaustive = found["per_run"], found["replayed"], found["exhaustive"]
     told = ", ".join(f"{value} {name}" for name, value in per_run.items() if value is not None)
     console.print(f"\nper run of generation: {told}")
+    again = found["heard_again"]
+    console.print(
+        f"heard again after {again['crashed_mid_sentence']} crashes in mid sentence: at most "
+        f"{again['ms_max']} ms, checkpoints every {again['checkpoint_ms']} ms"
+    )
     console.print(f"run twice: {replayed['seeds']}, mismatches: {replayed['mismatches']}")
     if exhaustive is not None:
         weak = ", ".join(f"{k}: {one['violations']}" for k, one in exhaustive["weak"].items())

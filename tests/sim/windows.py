@@ -49,6 +49,27 @@ REQUIRED = (
     "dead_letter",
     "dead_letter_repeated",
     "duplicate_seq",
+    "broker_cut",
+    "broker_hung",
+    "broker_away",
+    "started_without_broker",
+    "moved_without_broker",
+    "send_unknown_applied",
+    "send_unknown_lost",
+    "send_unknown_late",
+    "push_repeated",
+    "store_cut",
+    "store_away",
+    "store_call_failed",
+    "taken_over_while_cut",
+    "truncated",
+    "truncated_past_cursor",
+    "lost_told_by_owner",
+    "lost_told_by_custodian",
+    "lost_told_unowned",
+    "text_lost_told",
+    "crashed_mid_sentence",
+    "handed_over_mid_segment",
 )
 """Every one must be above zero over a run set of any size worth the name."""
 
@@ -79,6 +100,9 @@ _HANDLERS = {
     h.Fault: "fault",
     h.Gone: "gone",
     h.Lettered: "lettered",
+    h.Produced: "produced",
+    h.Truncated: "truncated",
+    h.ErrorTold: "error_told",
 }
 
 _FAULTS = {"lose_stage": "stage_lost"}
@@ -98,6 +122,12 @@ class _Look:
         self._by_source: dict[str, h.MoveAsked] = {}
         self._closed: set[str] = set()
         self._fed: set[tuple[str, int]] = set()
+        self._cut: dict[str, set[str]] = {"store": set(), "broker": set()}
+        """Processes that are cut off from it."""
+        self._open: set[str] = set()
+        self._cursor: dict[str, int] = {}
+        self._last: dict[str, tuple[int, int]] = {}
+        """Live to the partition and offset of its last record."""
 
     def worker(self, entry: h.WorkerWritten) -> None:
         self._process_of.setdefault(entry.worker_id, entry.process)
@@ -105,6 +135,10 @@ class _Look:
             self._dead.add(entry.worker_id)
 
     def live(self, entry: h.LiveWritten) -> None:
+        if entry.state == "open":
+            self._open.add(entry.live_id)
+        else:
+            self._open.discard(entry.live_id)
         if entry.state == "closed":
             self._closed.add(entry.live_id)
         elif entry.live_id in self._closed:
@@ -125,6 +159,10 @@ class _Look:
                 self.found["planned_moves"] += 1
             elif source in self._dead:
                 self.found["recovery"] += 1
+            if process in self._cut["store"]:
+                self.found["taken_over_while_cut"] += 1
+            if self._process_of.get(entry.worker_id, "") in self._cut["broker"]:
+                self.found["moved_without_broker"] += 1
             if process not in self._gone:
                 self.found["superseded_owner_alive"] += 1
                 if (process, entry.live_id) in self._bound:
@@ -133,7 +171,24 @@ class _Look:
             self.found["there_and_back"] += 1
         owners.append(entry.worker_id)
 
+    def produced(self, entry: h.Produced) -> None:
+        self._last[entry.live_id] = (entry.partition, entry.offset)
+
+    def truncated(self, entry: h.Truncated) -> None:
+        self.found["truncated"] += 1
+        for live_id, (partition, last) in self._last.items():
+            if partition == entry.partition and live_id in self._open:
+                cursor = self._cursor.get(live_id, 0)
+                self.found["truncated_past_cursor"] += cursor < entry.log_start and cursor <= last
+
+    def error_told(self, entry: h.ErrorTold) -> None:
+        if entry.reason == "text_lost":
+            self.found["text_lost_told"] += 1
+        else:
+            self.found["lost_told_by_owner"] += 1
+
     def cursor(self, entry: h.CursorWritten) -> None:
+        self._cursor[entry.live_id] = entry.next_offset
         if entry.skipped is not None:
             self.found["interrupt_skipped"] += 1
 
@@ -171,11 +226,19 @@ class _Look:
 
     def fault(self, entry: h.Fault) -> None:
         self.found[_FAULTS.get(entry.kind, entry.kind)] += 1
+        what, _, how = entry.kind.partition("_")
+        if what in self._cut and how in ("cut", "hung"):
+            self._cut[what].add(entry.process)
+        elif what in self._cut and how == "back":
+            self._cut[what].discard(entry.process)
 
     def gone(self, entry: h.Gone) -> None:
         self._gone.add(entry.process)
 
     def lettered(self, entry: h.Lettered) -> None:
         self.found["dead_letter"] += 1
+        if entry.reason == "before_log_start":
+            by_name = entry.live_id in self._open
+            self.found["lost_told_by_custodian" if by_name else "lost_told_unowned"] += 1
         if entry.reason == "duplicate_seq":
             self.found["duplicate_seq"] += 1
