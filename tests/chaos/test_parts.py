@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 
@@ -18,7 +19,10 @@ from tests.chaos.levers import Lever, Levers, StoreMode
 from tests.chaos.measure import asked_while_superseded, longest_gap_ms, percentile, recoveries
 from tests.chaos.plan import KINDS, schedule
 from tests.chaos.proxy import Cut, Proxy
+from tests.chaos.report import as_json, as_markdown, failures
+from tests.chaos.run import Options, Run
 from tests.sim import history as h
+from tests.sim.checkers import check
 from tests.support.wait import until
 
 
@@ -180,6 +184,24 @@ def test_percentiles_are_values_that_were_measured() -> None:
     assert percentile([], 0.5) is None
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert percentile([float(n) for n in range(1, 101)], 0.99) == 99.0
+
+
+def test_a_report_says_what_was_found_and_how_to_run_it_again(tmp_path: Path) -> None:
+    history: h.History = [
+        h.GenerationWritten(0, 1, "d", "a", "w0", 1, 0, "c1"),
+        h.GenerationWritten(0, 2, "d", "a", "w0", 1, 0, "c1"),
+    ]
+    options = Options(seed=7, length_s=90.0)
+    bad = Run(options, check(history), history, Counter(moves=3), [], 5, kept=tmp_path)
+    report = as_json(bad, "a broker")
+    assert report["violations"]["epochs"] == 2
+    assert (report["minutes"], report["lives"], report["seed"]) == (1.5, 50, 7)
+    assert {"schema", "commit", "machine", "moves", "faults", "windows", "store"} <= set(report)
+    assert "| violations of any invariant | 4 |" in as_markdown(report)
+    assert "make chaos MINUTES=1.5 SEED=7" in failures(bad)[-1]
+    good = Run(options, check([]), [], Counter(), [], 0)
+    assert failures(good) == []
+    assert failures(Run(options, check([]), [], Counter(), ["it complained"], 0))
 
 
 # -- schedules, logs
