@@ -42,6 +42,8 @@ TAIL_MS: Final = 1_000
 """How long the film goes on after the last word."""
 QUIET_MS: Final = 200
 """How long a live has to have nothing to say before the next step comes at once (`asap`)."""
+LOG_RECORDS_MAX: Final = 4_096
+"""Above so many records of a partition in memory, those that are spoken are forgotten."""
 STUCK_MS: Final = 600_000
 """A live that has something to say, and says nothing of it for so long, never will."""
 
@@ -199,7 +201,7 @@ class Player:
 
     def _let_go(self, log: Log, partition: int) -> None:
         """Forget what is spoken, so that a capture of any length can be played."""
-        if len(log.records) < 4_096:
+        if len(log.records) < LOG_RECORDS_MAX:
             return
         machine = self._machine()
         bounds = () if machine is None else machine.speech.bounds
