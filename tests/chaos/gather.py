@@ -6,6 +6,7 @@ transaction ran, or from when the commit before it counts, if that is later; tha
 before its process asked for it and never after anybody can have seen it.
 """
 
+import asyncio
 import pickle
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,10 +30,15 @@ class Journal:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._reading = asyncio.Lock()
         self.entries: list[JournalEntry] = []
 
-    async def catch_up(self) -> list[JournalEntry]:
-        """The entries since the last call, in commit order."""
+    async def catch_up(self) -> None:
+        """Everything that was committed before this call is in `entries`, in commit order."""
+        async with self._reading:
+            self.entries += await self._take()
+
+    async def _take(self) -> list[JournalEntry]:
         new: list[JournalEntry] = []
         while True:
             page = await self._db.read(lambda tr: tr.get_range(ENTRIES, ENTRIES_END, limit=_PAGE))
@@ -45,7 +51,6 @@ class Journal:
                 tr.clear_range(ENTRIES, end)
 
             await self._db.run(forget)
-        self.entries += new
         return new
 
 
