@@ -95,6 +95,7 @@ COMPILE = $(BIN)/uv pip compile --python-version 3.11 --quiet --no-header --gene
 lock: | $(BIN)/uv
 	$(COMPILE) pyproject.toml --extra one-machine -o requirements/run.lock
 	$(COMPILE) pyproject.toml --extra one-machine --extra dev -o requirements/dev.lock
+	$(COMPILE) --group bench -o requirements/bench.lock
 
 clean:
 	rm -rf build .pytest_cache .ruff_cache .dhsched

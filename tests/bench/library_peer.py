@@ -1,0 +1,78 @@
+"""A stateful exactly-once consumer of quixstreams, doing the bookkeeping that a worker does.
+
+    python -m tests.bench.library_peer --kafka HOST:PORT --state DIR
+
+Runs in a virtual environment of its own (see `rival_library`), so it imports nothing of ours. Per
+live it keeps next offset, last producer number, checkpoint and the open text in the library's
+keyed state, cuts sentences with one regular expression, drops repeated numbers and writes each
+sentence to a topic: offsets, state and output are committed in one Kafka transaction.
+"""
+
+import argparse
+import io
+import json
+import re
+from typing import Any
+
+import fastavro
+from quixstreams import Application, message_context
+
+SINGLE_OBJECT_HEADER_BYTES = 10
+COMMIT_INTERVAL_S = 0.5
+_SENTENCE = re.compile(r"[^.!?]*[.!?]\s+")
+
+
+def application(kafka: str, state: str, topic: str, schema: Any) -> Application:
+    """What runs: one topic in, one out, state in between."""
+    app = Application(
+        broker_address=kafka,
+        consumer_group="bench-library",
+        auto_offset_reset="latest",
+        commit_interval=COMMIT_INTERVAL_S,
+        state_dir=state,
+        processing_guarantee="exactly-once",
+        loglevel="WARNING",
+        consumer_poll_timeout=0.05,
+    )
+    parsed = fastavro.parse_schema(schema)
+    source = app.topic(topic, key_deserializer="str", value_deserializer="bytes")
+    sentences = app.topic("bench.sentences", key_serializer="str", value_serializer="json")
+
+    def take(value: bytes, state: Any) -> list[dict[str, Any]]:
+        body = io.BytesIO(value[SINGLE_OBJECT_HEADER_BYTES:])
+        record = fastavro.schemaless_reader(body, parsed, None)
+        live = state.get("live") or {"next_offset": 0, "seq": 0, "text": "", "checkpoint": None}
+        offset = message_context().offset
+        if offset < live["next_offset"] or record["seq"] <= live["seq"]:
+            return []
+        live["next_offset"], live["seq"] = offset + 1, record["seq"]
+        text = live["text"] + record["text"]
+        found = _SENTENCE.match(text)
+        out: list[dict[str, Any]] = []
+        while found is not None:
+            out.append({"offset": offset, "text": found.group()})
+            live["checkpoint"] = {"end_offset": offset, "end_char": found.end(), "samples": 0}
+            text = text[found.end() :]
+            found = _SENTENCE.match(text)
+        live["text"] = text
+        state.set("live", live)
+        return out
+
+    app.dataframe(source).apply(take, stateful=True, expand=True).to_topic(sentences)
+    return app
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kafka", required=True)
+    parser.add_argument("--state", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--schema", required=True)
+    asked = parser.parse_args()
+    app = application(asked.kafka, asked.state, asked.topic, json.loads(asked.schema))
+    print(json.dumps({"ready": True}), flush=True)
+    app.run()
+
+
+if __name__ == "__main__":
+    main()

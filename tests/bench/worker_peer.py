@@ -1,0 +1,107 @@
+"""One production worker with instant stages, as a process that a bench talks to.
+
+    python -m tests.bench.worker_peer --kafka HOST:PORT --store URL --node NAME --capacity N
+
+Reads one JSON object a line and answers with one each. `{"until": {live: offset}}` answers when
+the cursors of these lives have come so far, `{"released": true}` with every release since the last
+such question as [monotonic seconds, live, offset of the segment's first record], `{"counters":
+true}` with the worker's counters. Ends when its input does.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import os
+import random
+import time
+from typing import Any
+
+from controller.clock import SystemClock
+from controller.shell import Worker, WorkerOptions, WorkerWorld
+from gpu_stages.runtime_contract import BoundLive, Segment
+from hosting.collector import calm_collector
+from hosting.connections import make_transport
+from hosting.logs import configure_logs
+from ownership.open import open_database
+from schemas.text_record import TEXT_BYTES_MAX
+from tests.bench.instant_stages import DirectMedia, InstantStages
+from tests.bench.talking import Inbox, tell
+
+LOOK_AGAIN_S = 0.005
+
+
+class Peer:
+    """The worker and what it released."""
+
+    def __init__(self, worker: Worker, released: list[tuple[float, str, int]]) -> None:
+        self._worker = worker
+        self._released = released
+
+    async def answer(self, order: dict[str, Any]) -> dict[str, Any]:
+        if "until" in order:
+            wanted: dict[str, int] = order["until"]
+            while not self._reached(wanted):
+                await asyncio.sleep(LOOK_AGAIN_S)
+            return {"at_s": time.monotonic(), "cpu_s": time.process_time()}
+        if "released" in order:
+            released = list(self._released)
+            self._released.clear()
+            return {"released": released}
+        return {"counters": dataclasses.asdict(self._worker.counters)}
+
+    def _reached(self, wanted: dict[str, int]) -> bool:
+        incarnation = self._worker.incarnation
+        if incarnation is None:
+            return False
+        sessions = incarnation.lives.sessions
+        for live_id, offset in wanted.items():
+            session = sessions.get(live_id)
+            queue = None if session is None else session.machine.queue
+            if queue is None or queue.cursor < offset:
+                return False
+        return True
+
+
+async def serve(asked: argparse.Namespace) -> None:
+    """Until the input ends."""
+    released: list[tuple[float, str, int]] = []
+    bits = TEXT_BYTES_MAX.bit_length()
+
+    def fed(live: BoundLive, segment: Segment) -> None:
+        released.append((time.monotonic(), live.live_id, segment.segment_id - 1 >> bits))
+
+    transport = make_transport(asked.kafka, "bench-worker")
+    rng = random.Random(os.urandom(8))
+    async with await open_database(asked.store, rng) as db:
+        stages = InstantStages(asked.capacity, fed)
+        world = WorkerWorld(db, transport, stages, DirectMedia(), SystemClock(), rng)
+        worker = Worker(WorkerOptions(asked.node, asked.capacity, "http://127.0.0.1:1"), world)
+        running = asyncio.ensure_future(worker.run())
+        while not worker.ready:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            if running.done():
+                running.result()
+        assert worker.incarnation is not None
+        tell({"worker_id": worker.incarnation.worker_id})
+        peer, inbox = Peer(worker, released), await Inbox.open()
+        while (order := await inbox.next()) is not None:
+            tell(await peer.answer(order))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    await transport.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kafka", required=True)
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--node", required=True)
+    parser.add_argument("--capacity", type=int, required=True)
+    asked = parser.parse_args()
+    configure_logs("console", "WARNING")
+    calm_collector()
+    asyncio.run(serve(asked))
+
+
+if __name__ == "__main__":
+    main()
