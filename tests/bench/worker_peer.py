@@ -40,7 +40,7 @@ class Peer:
     async def answer(self, order: dict[str, Any]) -> dict[str, Any]:
         if "until" in order:
             wanted: dict[str, int] = order["until"]
-            while not self._reached(wanted):
+            while not self._reached(wanted):  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_AGAIN_S)
             return {"at_s": time.monotonic(), "cpu_s": time.process_time()}
         if "released" in order:
