@@ -6,6 +6,7 @@ tasks and its id. The stages stay; a next incarnation binds them anew.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from random import Random
 
@@ -84,14 +85,20 @@ class Connections:
 
     @classmethod
     async def open(cls, transport: Transport, group: str) -> "Connections":
-        """Raises BrokerAway."""
-        return cls(
-            await transport.group_reader(group, TEXT_TOPIC),
-            await transport.range_reader(TEXT_TOPIC),
-            await transport.producer(),
-            await transport.producer(),
-            await transport.partition_count(TEXT_TOPIC),
-        )
+        """Raises BrokerAway; what was open by then is closed again. A reader that was left behind
+        would stay in its group, and keep partitions that nobody polls."""
+        async with AsyncExitStack() as opened:
+            custody = await transport.group_reader(group, TEXT_TOPIC)
+            opened.push_async_callback(custody.close)
+            ranges = await transport.range_reader(TEXT_TOPIC)
+            opened.push_async_callback(ranges.close)
+            letters = await transport.producer()
+            opened.push_async_callback(letters.close)
+            events = await transport.producer()
+            opened.push_async_callback(events.close)
+            count = await transport.partition_count(TEXT_TOPIC)
+            opened.pop_all()
+        return cls(custody, ranges, letters, events, count)
 
     async def close(self) -> None:
         """All of them; the group first, so that others get our partitions soon."""
