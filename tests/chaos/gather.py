@@ -8,7 +8,7 @@ before its process asked for it and never after anybody can have seen it.
 
 import asyncio
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from ownership.kv import Database, Transaction
 from schemas.topics import DEAD_LETTER_TOPIC, TEXT_TOPIC
 from tests.chaos.diary import read
-from tests.chaos.journal import ENTRIES, ENTRIES_END, JournalEntry
+from tests.chaos.journal import ENTRIES, ENTRIES_END, WATCHED, JournalEntry
 from tests.sim import history as h
 from tests.sim.recorder import Recorder
 
@@ -52,6 +52,15 @@ class Journal:
 
             await self._db.run(forget)
         return new
+
+
+def missed(entries: Iterable[JournalEntry], store: Mapping[bytes, bytes]) -> list[bytes]:
+    """Watched keys whose value in the store is not the one that the journal ends with."""
+    told: dict[bytes, bytes | None] = {}
+    for _, _, changes in entries:
+        told.update(changes)
+    there = {key: raw for key, raw in store.items() if key.startswith(WATCHED)}
+    return [key for key in told.keys() | there.keys() if told.get(key) != there.get(key)]
 
 
 def timed(entries: Iterable[JournalEntry]) -> Iterator[tuple[int, JournalEntry]]:

@@ -19,7 +19,7 @@ from ownership.open import open_database
 from tests.chaos.clients import Front, Log, Speaker
 from tests.chaos.cluster import Cluster
 from tests.chaos.diary import Diary
-from tests.chaos.gather import Journal, Topics, history, tell
+from tests.chaos.gather import Journal, Topics, history, missed, tell
 from tests.chaos.measure import asked_while_superseded
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.plan import Planned, schedule
@@ -159,6 +159,8 @@ class _Whole:
             await cluster.close()
             # All processes are gone: diaries and journal are complete.
             await journal.catch_up()
+            if keys := missed(journal.entries, await whole_store(db)):
+                cluster.surprises.append(f"the journal and the store differ in {keys[:5]}")
         found = self._judge(journal, topics)
         found.left, found.seconds = left, time.monotonic() - began_s
         found.faults, found.answers = nemesis.done, front.answers
@@ -189,7 +191,7 @@ class _Whole:
             await asyncio.to_thread(topics.catch_up)
             done = tell(recorder, topics, done)
             await journal.catch_up()
-            store = dict(await db.read(lambda tr: tr.get_range(b"", b"\xfa")))
+            store = await whole_store(db)
             left = waiting(store, recorder, PARTITIONS)
             if not left or time.monotonic() > until_s:
                 break
@@ -219,6 +221,11 @@ class _Whole:
             with gzip.open(self.folder / "history.json.gz", "wt") as file:
                 json.dump(h.to_plain(found.history), file)
         return found
+
+
+async def whole_store(db: Database) -> dict[bytes, bytes]:
+    """All keys of the protocol."""
+    return dict(await db.read(lambda tr: tr.get_range(b"", b"\xfa")))
 
 
 def _ended_last(entries: h.History) -> h.History:

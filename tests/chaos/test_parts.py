@@ -13,14 +13,14 @@ from ownership.kv import StoreAway, Unknown
 from ownership.open import open_database
 from tests.chaos.complaints import complaints
 from tests.chaos.diary import Diary, read
-from tests.chaos.gather import Journal, timed
+from tests.chaos.gather import Journal, missed, timed
 from tests.chaos.journal import JournaledDatabase
 from tests.chaos.levers import Lever, Levers, StoreMode
 from tests.chaos.measure import asked_while_superseded, longest_gap_ms, percentile, recoveries
 from tests.chaos.plan import KINDS, schedule
 from tests.chaos.proxy import Cut, Proxy
 from tests.chaos.report import as_json, as_markdown, failures
-from tests.chaos.run import Options, Run
+from tests.chaos.run import Options, Run, whole_store
 from tests.sim import history as h
 from tests.sim.checkers import check
 from tests.support.wait import until
@@ -59,6 +59,9 @@ async def test_commits_of_two_processes_stand_in_one_order(tmp_path: Path) -> No
         assert times == [at for _, at, _ in found], "LMDB's order is that of the clock"
         await journal.catch_up()
         assert len(journal.entries) == 50, "read once, whoever reads"
+        store = await whole_store(first)
+        assert missed(journal.entries, store) == []
+        assert missed(journal.entries[:-1], store) == [keys.cursor("a")]
 
 
 async def test_a_body_that_raises_leaves_no_entry(tmp_path: Path) -> None:
