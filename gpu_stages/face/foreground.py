@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from gpu_stages.face import eyes, mouth
-from gpu_stages.face.bake import HEAD_CANVAS, Baked, bake
+from gpu_stages.face.bake import HEAD_CANVAS, Baked
 from gpu_stages.face.expression import depth_grid, fields
+from gpu_stages.face.look_cache import baked_look
 from gpu_stages.face.looks import Look
 from gpu_stages.face.paint import Ink, Patches, Row, floats
 from gpu_stages.face.pose import Pose, expression_of, pose_of
@@ -30,7 +31,7 @@ class Person:
 
     def __init__(self, look: Look, device: torch.device) -> None:
         self.look = look
-        self.baked: Baked = bake(look, device)
+        self.baked: Baked = baked_look(look, device)
         self.depth = depth_grid(self.baked.depth, self.baked.head[3])
         self.fields = fields(look, device)
         self.eyes = eyes.eye_look(look)
