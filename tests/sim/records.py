@@ -164,7 +164,7 @@ class _Live:
         self._violations.append(Violation(invariant, self.at, self.live_id, detail))
 
     def _twice(self, detail: str) -> None:
-        if detail:
+        if detail and self._hearing.facts.promised is not None:
             self._wrong(detail, Invariant.HEARD_AGAIN)
 
     # -- the log
