@@ -5,6 +5,7 @@ their pipe closed and end, leaving no file under a final name.
 """
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final, Protocol
+
+import structlog
 
 from dhsched.offline.entries import Entry
 from dhsched.offline.replay_job import JobDone, JobFailed, LiveJob, StageKeeper, run_job
@@ -127,6 +130,11 @@ def _serve(pipe: "Connection[Any, Any]", opener: Opener) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Standard output is the parent's, for its document.
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     keeper = StageKeeper()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
