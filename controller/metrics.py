@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from controller.session_states import State
 from controller.shell import Worker
+from controller.stage_metrics import StageCollector
 from gpu_stages.runtime_contract import StageRuntime
 from hosting.faults_metric import FaultsCollector
 from hosting.vigil import Fault
@@ -54,6 +55,7 @@ class Metrics:
     ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_State(worker, runtime, whep))
+        self.registry.register(StageCollector(runtime))
         self.registry.register(FaultsCollector(faults))
 
     def render(self) -> bytes:
