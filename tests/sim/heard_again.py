@@ -15,8 +15,7 @@ PURE.
 from dataclasses import dataclass, field
 
 from tests.sim import history as h
-
-Span = tuple[int, int]
+from tests.sim.spans import Span
 
 
 class Facts:

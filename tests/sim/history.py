@@ -24,8 +24,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Promised(Entry):
-    """How this run was set up, for the claim about sound that is heard again. A history without it is
-    not judged by that claim.
+    """How this run was set up, for the claim about sound that is heard again.
+
+    A history without it is not judged by that claim.
 
     `checkpoint_ms` is the interval of checkpoints. `slack_ms`: how far a checkpoint that nothing
     holds up may come behind its time, and a time of this history behind the truth.

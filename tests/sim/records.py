@@ -21,9 +21,8 @@ from bisect import bisect_left
 
 from tests.sim import history as h
 from tests.sim.heard_again import Counts, Facts, Hearing
+from tests.sim.spans import Span, gap
 from tests.sim.verdict import Invariant, Violation
-
-Span = tuple[int, int]
 
 BEFORE_LOG_START = "before_log_start"
 TEXT_LOST = "text_lost"
@@ -370,7 +369,7 @@ class _Live:
         if not settled:
             # Still to be made again, by an owner that it waits for.
             self._covered.extend(self._segments)
-        missing = _gap(self._covered, self._place(self._cursor))
+        missing = gap(self._covered, self._place(self._cursor))
         if missing is not None:
             a, b = missing
             self._wrong(f"{self.text[a:b]!r} was released and never fed, skipped or dead-lettered")
@@ -396,17 +395,5 @@ class _Live:
         text = self.text[span[0] : span[1]]
         if span not in self._whole:
             self._wrong(f"{text!r} was fed and not heard to its end")
-        elif _gap(heard, max(end for _, end in heard)) is not None:
+        elif gap(heard, max(end for _, end in heard)) is not None:
             self._wrong(f"{text!r} was heard with a gap")
-
-
-def _gap(spans: list[Span], upto: int) -> Span | None:
-    """The first part of [0, upto) that no span covers."""
-    reached = 0
-    for begin, end in sorted(spans):
-        if begin > reached:
-            break
-        reached = max(reached, end)
-    if reached >= upto:
-        return None
-    return reached, min((begin for begin, _ in spans if begin > reached), default=upto)
