@@ -4,7 +4,6 @@ Every command has `--json`; exit status 0 only on success, 2 for wrong usage.
 """
 
 import asyncio
-import ctypes
 import logging
 import os
 import signal
@@ -21,13 +20,12 @@ from dhsched.offline.capture_commands import capture
 from dhsched.offline.replay_commands import replay
 from dhsched.output import CommandFailed, Output, fail
 from dhsched.processes import PARENT_ENV
+from gpu_stages.lifeline import follow_parent
 
 if TYPE_CHECKING:
     from hosting.settings import RoleSettings
 
 Role = TypeVar("Role", bound="RoleSettings")
-
-PR_SET_PDEATHSIG: Final = 1
 
 app = App(
     name="dhsched",
@@ -280,10 +278,9 @@ def _settings(
 
 def _serve(role: Coroutine[Any, Any, None], as_json: bool) -> None:
     """Run a role of the system until it is told to end."""
-    if os.environ.get(PARENT_ENV):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.environ[PARENT_ENV] != str(os.getppid()):
-            sys.exit(1)  # The parent was gone before the kernel could promise.
+    parent = os.environ.get(PARENT_ENV)
+    if parent and not follow_parent(int(parent), signal.SIGTERM):
+        sys.exit(1)
     try:
         asyncio.run(role)
     except CommandFailed as error:

@@ -8,7 +8,6 @@ SIGUSR1 writes the state to stderr, SIGUSR2 every thread's stack.
 """
 
 import argparse
-import ctypes
 import faulthandler
 import importlib
 import importlib.util
@@ -39,12 +38,12 @@ from gpu_stages.control import (
     Stop,
     encode_line,
 )
+from gpu_stages.lifeline import follow_parent
 from gpu_stages.live_table import LiveTableReader
 from gpu_stages.rings import open_consumer, open_producer
 from gpu_stages.stage import Stage
 from gpu_stages.stage_loop import Ends, StageKeepsFailing, StageLoop
 
-PR_SET_PDEATHSIG: Final = 1
 EXIT_LOAD_FAILED: Final = 3
 EXIT_KEEPS_FAILING: Final = 4
 UNSENT_BYTES_MAX: Final = 1 << 20
@@ -141,8 +140,7 @@ class ControlEnd:
 
 def _follow_parent(plan: Plan) -> None:
     """Die with the parent, also when it died before this call."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != plan.parent_pid:
+    if not follow_parent(plan.parent_pid, signal.SIGKILL):
         raise SystemExit(0)
 
 

@@ -13,9 +13,9 @@ import os
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from ownership.closing import ClosesAtEnd
 from ownership.foundationdb_start import cluster_file, load_bindings
 from ownership.foundationdb_transaction import (
     Bindings,
@@ -55,7 +55,7 @@ WATCH_POLL_S = 2.0
 _Answer = Committed[Any] | Conflict | Unknown
 
 
-class FoundationDatabase:
+class FoundationDatabase(ClosesAtEnd):
     """One client of a cluster, under one prefix. See `ownership.kv.Database`."""
 
     def __init__(
@@ -121,17 +121,6 @@ class FoundationDatabase:
             await asyncio.wait(self._under_way)
         # Nothing runs in them any more, so this takes no time.
         self._pool.shutdown()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def _check_open(self) -> None:
         if self._closed:

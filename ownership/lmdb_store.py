@@ -14,11 +14,11 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import lmdb
 
+from ownership.closing import ClosesAtEnd
 from ownership.kv import (
     Committed,
     Conflict,
@@ -44,7 +44,7 @@ ANSWER_S_MAX = 5.0
 _NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "ceph"})
 
 
-class LmdbDatabase:
+class LmdbDatabase(ClosesAtEnd):
     """One user of a process's environment. See `ownership.kv.Database`."""
 
     def __init__(
@@ -128,17 +128,6 @@ class LmdbDatabase:
             await asyncio.wait(self._under_way)
         if self._pid == os.getpid():
             await self._shared.release()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def _check_open(self) -> None:
         if self._closed:

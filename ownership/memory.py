@@ -13,9 +13,9 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
+from ownership.closing import ClosesAtEnd
 from ownership.kv import (
     Committed,
     Conflict,
@@ -56,7 +56,7 @@ class Faults:
     late_s: Span = (0.0, 0.0)
 
 
-class MemoryDatabase:
+class MemoryDatabase(ClosesAtEnd):
     """One client of a `MemoryStore`, with faults of its own. See `ownership.kv.Database`."""
 
     def __init__(
@@ -133,17 +133,6 @@ class MemoryDatabase:
         while self._under_way:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def _forget(self, watch: HintWatch) -> None:
         self._watches.discard(watch)
