@@ -150,6 +150,17 @@ async def test_all_of_it(city: City, tmp_path: Path) -> None:
     assert done.source.done == done.source.total == 90
 
 
+async def test_people_see_a_bar_and_what_came_of_it(
+    city: City, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = CaptureRequest("memory", tmp_path / "a.avro", all_lives=True)
+    transport = MemoryTransport(city.broker)
+    await capture_from(transport, request, request.wanted(NOW_MS), NOW_MS, Output.make(False))
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "90/90 offsets" in printed.err
+
+
 async def test_one_live(city: City, tmp_path: Path) -> None:
     await captured(city, tmp_path / "a.avro", live_id="live-2")
     entries = read(tmp_path / "a.avro")
