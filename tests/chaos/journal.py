@@ -188,6 +188,7 @@ class JournaledDatabase:
         if self._levers.get(Lever.STOP_AFTER_RELEASE):
             self._levers.set(Lever.STOP_AFTER_RELEASE, 0)
             self._fault("paused_between_commit_and_feed")
+            self._fault("pause")
             self._diary.flush()
             os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from tests.chaos.cluster import LEASE_MS
 from tests.chaos.measure import longest_gap_ms, percentile, recoveries
-from tests.chaos.run import Run
+from tests.chaos.run import CHECKPOINT_MS, Run
 from tests.sim.report import commit, machine
 from tests.sim.verdict import Invariant
 
@@ -70,6 +70,12 @@ def as_json(run: Run, broker: str) -> dict[str, Any]:
         "lease_s": LEASE_MS / 1000,
         "recovery_s": _times(alone),
         "recovery_among_other_faults_s": _times(every),
+        "heard_again": {
+            "ms_max": run.verdict.heard.again_ms_max,
+            "checkpoint_ms": CHECKPOINT_MS,
+            "crashed_mid_sentence": run.verdict.heard.crashed_mid_sentence,
+            "handed_over_mid_segment": run.verdict.heard.handed_over_mid_segment,
+        },
         "longest_release_gap_in_join_s": None if gap is None else gap / 1000,
         "store": "fdb" if options.store.startswith("fdb") else "lmdb",
         "broker": broker,
@@ -109,6 +115,7 @@ def failures(run: Run) -> list[str]:
 def as_markdown(found: dict[str, Any]) -> str:
     """A page for docs/: what was done, what came of it, how long it took."""
     machine_, recovery = found["machine"], found["recovery_s"]
+    again = found["heard_again"]
     mixed = found["recovery_among_other_faults_s"]
     lines = [
         "# Under faults",
@@ -131,6 +138,11 @@ def as_markdown(found: dict[str, Any]) -> str:
         f"| death to speech again, P50 (lease {found['lease_s']:g} s) | {recovery['p50']} s |",
         f"| death to speech again, P99, over {recovery['count']} lives | {recovery['p99']} s |",
         f"| the same beside other faults, P50, P99 | {mixed['p50']} s, {mixed['p99']} s |",
+        "| lives handed over in the middle of a segment, every sample of them once "
+        f"| {again['handed_over_mid_segment']} |",
+        "| oldest sound heard again after a crash, over "
+        f"{again['crashed_mid_sentence']} lives (checkpoints every {again['checkpoint_ms']} ms) "
+        f"| {again['ms_max']} ms |",
         "| longest gap in the releases of a live that kept its owner while a worker joined "
         f"| {found['longest_release_gap_in_join_s']} s |",
     ]

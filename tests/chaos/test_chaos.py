@@ -70,6 +70,8 @@ def test_nothing_breaks(chaos: Run) -> None:
 def test_the_run_is_worth_its_name(chaos: Run) -> None:
     assert chaos.verdict.moves >= MOVES_PER_MINUTE * MINUTES
     assert chaos.verdict.releases >= 100 * MINUTES
+    assert chaos.verdict.heard.handed_over_mid_segment > MINUTES
+    assert chaos.verdict.heard.crashed_mid_sentence > MINUTES
     owners = {one.worker_id for one in chaos.history if type(one).__name__ == "GenerationWritten"}
     assert len(owners) >= 3
 
