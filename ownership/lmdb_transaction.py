@@ -123,11 +123,12 @@ def _backward(cursor: _Cursor, begin: bytes, end: bytes, limit: int) -> list[Key
 class LmdbTransaction(LmdbReads):
     """What a body gets inside the one write transaction."""
 
-    __slots__ = ("_bytes",)
+    __slots__ = ("_bytes", "_put")
 
     def __init__(self, txn: lmdb.Transaction) -> None:
         super().__init__(txn)
         self._bytes = 0
+        self._put = self._txn.put
 
     def set(self, key: bytes, value: bytes) -> None:
         # Written out, for this is where a release spends its time in the one writer.
@@ -138,7 +139,7 @@ class LmdbTransaction(LmdbReads):
         self._bytes += key_bytes + value_bytes
         if self._bytes > TRANSACTION_BYTES_MAX:
             self._count(0)
-        self._txn.put(key, value)
+        self._put(key, value)
 
     def clear(self, key: bytes) -> None:
         self._count(len(key))

@@ -174,10 +174,14 @@ class MemoryTransaction:
     # -- writes ---------------------------------------------------------------------------
 
     def set(self, key: bytes, value: bytes) -> None:
-        check_key(key)
-        if len(value) > VALUE_BYTES_MAX:
+        # Written out, for this is where a release spends its time.
+        key_bytes, value_bytes = len(key), len(value)
+        if not 0 < key_bytes <= KEY_BYTES_MAX or value_bytes > VALUE_BYTES_MAX:
+            check_key(key)
             check_value(value)
-        self._count(len(key) + len(value))
+        self._bytes += key_bytes + value_bytes
+        if self._bytes > TRANSACTION_BYTES_MAX:
+            self._count(0)
         self.writes[key] = value
 
     def clear(self, key: bytes) -> None:

@@ -56,7 +56,8 @@ class StoreValue:
 
     def encode(self) -> bytes:
         """An Avro single object of the newest schema."""
-        return _codec(type(self)).encode(self)
+        cls = type(self)
+        return (_codecs.get(cls) or _codec(cls)).encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
