@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import fastavro
 import pytest
@@ -327,3 +328,27 @@ def test_a_full_disk(tmp_path: Path) -> None:
             writer.write(entry)
         writer.commit()
     assert read(path) == entries
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_damaged_bytes_are_read_or_refused_and_nothing_else(tmp_path: Path, codec: str) -> None:
+    entries = [*ODD[:2], *ODD[3:], *(record(offset) for offset in range(40))]
+    whole = write(tmp_path / "whole.avro", entries, codec).read_bytes()
+    path = tmp_path / "a.avro"
+    random = Random(codec)
+    read_whole, refusals = 0, list[str]()
+    for _ in range(250):
+        damaged = bytearray(whole)
+        for _ in range(random.randint(1, 4)):
+            # As often in the short header as in the blocks.
+            at = random.randrange(random.choice([2_000, len(whole)]))
+            damaged[min(at, len(whole) - 1)] = random.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            with CaptureReader(path) as reader:
+                read_whole += sum(1 for _ in reader) == len(entries)
+        except CaptureError as error:
+            refusals.append(str(error))
+    assert read_whole
+    assert refusals
+    assert all(str(path) in said for said in refusals)
