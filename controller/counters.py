@@ -34,6 +34,8 @@ class Counters:
     letters_lost: int = 0
     incarnations: int = 0
     stages_lost: int = 0
+    retries: Counter[str] = field(default_factory=Counter[str])
+    """By what was tried again: a store call by its name, a send to Kafka."""
     dead_letters: Counter[str] = field(default_factory=Counter[str])
     instructions: Counter[str] = field(default_factory=Counter[str])
 

@@ -71,6 +71,7 @@ class DeadLetters:
                 )
                 return
             except (SendUnknown, BrokerAway) as error:
+                self._counters.retries["dead_letter"] += 1
                 _log.warning("dead_letter_repeated", offset=offset, error=str(error))
             else:
                 self._counters.dead_letters[reason.value] += 1

@@ -9,14 +9,24 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+)
 from dataclasses import dataclass, replace
+from typing import Any
 
 import structlog
 import uvicorn
 
 from controller.clock import SystemClock
 from controller.http import create_app
+from controller.lag import watch_lag
 from controller.media import PacedMedia
 from controller.node_name import NodeTaken, give_way, refuse_taken_node
 from controller.settings import WorkerSettings
@@ -54,6 +64,7 @@ class _Parts:
     runtime: PipelineRuntime
     whep: WhepServer
     vigil: Vigil
+    lag: Callable[[], Coroutine[Any, Any, None]]
 
 
 async def run_worker(settings: WorkerSettings) -> None:
@@ -100,7 +111,7 @@ async def serve(
                     await serve_beside(
                         server,
                         listener,
-                        [parts.worker.run(), parts.vigil.run()],
+                        [parts.worker.run(), parts.vigil.run(), parts.lag()],
                         server_ended=parts.worker.stop,
                     )
                 except StageFailedToStart as error:
@@ -174,7 +185,12 @@ async def _open(settings: WorkerSettings, port: int) -> AsyncGenerator[_Parts]:
             await vigil.look()
             await give_way(db, settings.node, worker_id)
 
-        yield _Parts(Worker(options, world, limits, may_begin_anew), runtime, whep, vigil)
+        worker = Worker(options, world, limits, may_begin_anew)
+
+        def log_ends(partitions: Iterable[int]) -> Awaitable[Mapping[int, int]]:
+            return transport.log_ends(TEXT_TOPIC, partitions)
+
+        yield _Parts(worker, runtime, whep, vigil, lambda: watch_lag(worker, log_ends))
 
 
 async def _join(

@@ -34,9 +34,11 @@ _COUNTED = {
     "records_read": "Records read from the group",
     "records_foreign": "Records read by following partitions of others",
     "records_reread": "Records read again",
+    "records_reread_used": "Records read again that a live could use",
     "records_routed": "Records of lives owned here",
     "events_sent": "Events written",
     "events_dropped": "Events that could not be written in time",
+    "letters_cut": "Dead letters whose value had to lose its end",
     "letters_lost": "Dead letters that the broker refused for good",
     "incarnations": "Times this process registered",
     "stages_lost": "Stage processes that died",
@@ -79,6 +81,12 @@ class _State(Collector):
         for reason, count in counters.dead_letters.items():
             letters.add_metric([reason], count)
         yield letters
+        retries = CounterMetricFamily(
+            "dhsched_worker_retries", "What was tried again, by kind", labels=["kind"]
+        )
+        for kind, count in counters.retries.items():
+            retries.add_metric([kind], count)
+        yield retries
         yield GaugeMetricFamily(
             "dhsched_worker_reader_amplification",
             "Records fetched per record that a live here could use",
@@ -97,6 +105,12 @@ class _State(Collector):
         for state in State:
             lives.add_metric([state.value], states[state])
         yield lives
+        active = 0 if incarnation is None else len(incarnation.lives.active)
+        yield GaugeMetricFamily(
+            "dhsched_worker_overshoot_lives",
+            "Lives with authority here beyond the capacity",
+            max(0, active - self._worker.options.capacity),
+        )
         waiting = 0 if incarnation is None else len(incarnation.batcher)
         yield GaugeMetricFamily("dhsched_worker_releases_waiting", "Releases under way", waiting)
         if self._whep is not None:
@@ -117,6 +131,14 @@ class _State(Collector):
                 behind = max(0, position - custody.low(partition, book))
                 lag.add_metric([str(partition)], behind)
         yield lag
+        behind_log = GaugeMetricFamily(
+            "dhsched_worker_lag_records",
+            "From a partition's watermark to its log's end, by partition in custody",
+            labels=["partition"],
+        )
+        for partition, records in self._worker.lag.items():
+            behind_log.add_metric([str(partition)], records)
+        yield behind_log
 
     def _egress(self) -> Iterable[Metric]:
         incarnation = self._worker.incarnation

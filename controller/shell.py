@@ -5,7 +5,7 @@ waiting is asyncio's, there are no threads and no globals.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
@@ -46,6 +46,8 @@ class Worker:
         self.counters = Counters()
         self.incarnation: Incarnation | None = None
         """The present one; None before the first and between two."""
+        self.lag: Mapping[int, int] = {}
+        """Records from watermark to log end, by partition in custody: see `controller.lag`."""
         self._world = world
         self._stop = asyncio.Event()
         self.stages_ready = False

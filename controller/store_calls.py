@@ -39,6 +39,7 @@ class StoreCalls:
                 answer = await call()
             except (StoreAway, CommitUnknown) as error:
                 self._counters.store_retries += 1
+                self._counters.retries[what] += 1
                 if not self.away:
                     _log.warning("store_away", call=what, error=str(error))
                 self.away = True

@@ -57,6 +57,8 @@ class Fleet:
         self._begun = 0
         self._done = 0
         self._read_at_ms: int | None = None
+        self.overshoots = 0
+        """Readings that showed a worker above its capacity."""
 
     @property
     def views(self) -> tuple[WorkerView, ...]:
@@ -103,6 +105,7 @@ class Fleet:
         self._taken.clear()
         self._candidates = {name: self._candidate(view) for name, view in self._views.items()}
         self._read_at_ms = now_ms
+        self.overshoots += self.overshoot > 0
 
     def still_ms(self, worker_id: str) -> int:
         """For how long this replica has watched the worker's beat stand still."""
@@ -138,6 +141,13 @@ class Fleet:
             free_slots=view.free_slots - self._taken.get(value.worker_id, 0),
             partitions=frozenset(view.load.partitions if view.load is not None else ()),
         )
+
+    @property
+    def overshoot(self) -> int:
+        """Slots in use beyond their worker's capacity, summed: 0, or the protocol is broken."""
+        views = self._views.values()
+        alive = [one for one in views if one.value.state is not WorkerState.DEAD]
+        return sum(max(-one.free_slots, 0) for one in alive)
 
     def counts(self) -> FleetCounts:
         """Sums for metrics and for the answer when nothing is free."""

@@ -11,6 +11,7 @@ from hosting.faults_metric import FaultsCollector
 from hosting.vigil import Fault
 from schemas.store_values import WorkerState
 
+RECOVERY_S = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 15.0, 30.0, 60.0, 300.0)
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -52,6 +53,13 @@ class Metrics:
             ("outcome",),
             registry=self.registry,
         )
+        self.recovery_s = Histogram(
+            "dhsched_dispatch_recovery_seconds",
+            "From an owner's last beat, as seen here, to the live's next generation",
+            buckets=RECOVERY_S,
+            registry=self.registry,
+        )
+        service.recovery.on_recovered = self.recovery_s.observe
         self.registry.register(_ServiceState(service))
         self.registry.register(FaultsCollector(faults))
 
@@ -79,6 +87,11 @@ class _ServiceState(Collector):
         for state in ("capacity", "held", "leaving", "reserved", "free"):
             slots.add_metric([state], float(getattr(counts, state)))
         yield slots
+        yield GaugeMetricFamily(
+            "dhsched_overshoot_slots",
+            "Slots in use beyond their worker's capacity, at the last reading",
+            value=service.fleet.overshoot,
+        )
         workers = GaugeMetricFamily("dhsched_workers", "Workers by state", labels=["state"])
         for state in WorkerState:
             count = sum(one.value.state is state for one in service.fleet.views)
@@ -113,6 +126,11 @@ class _ServiceState(Collector):
                 "lives_recovered",
                 "Lives moved past a dead owner here",
                 service.recovery.recovered,
+            ),
+            (
+                "overshoots",
+                "Readings that showed a worker above capacity",
+                service.fleet.overshoots,
             ),
             ("store_away", "Rounds that the store did not answer", service.store_away),
             ("events_dropped", "Own events not written", service.publisher.events_dropped),

@@ -48,6 +48,10 @@ _Guard = TypeVar("_Guard", Generation, Generation | None)
 _log = structlog.get_logger(__name__)
 
 
+def _ignore(_: float) -> None:
+    """Nobody asked."""
+
+
 class Recovery:
     """One replica's part. `step` is called each second, after the fleet was read."""
 
@@ -72,6 +76,10 @@ class Recovery:
         """Lives that this replica listed as orphans, by the generation that guards them."""
         self._still_waiting: set[tuple[str, Generation]] = set()
         self._empty_since_ms: dict[str, int] = {}
+        self._silent_since_ms: dict[str, int] = {}
+        """Of dead workers: when this replica saw the last beat, or saw that they were dead."""
+        self.on_recovered: Callable[[float], None] = _ignore
+        """Told of each live that was moved on: seconds since its owner fell silent."""
         self.marked_dead = 0
         self.recovered = 0
         self.orphans = 0
@@ -83,15 +91,17 @@ class Recovery:
             if view.value.state is not WorkerState.DEAD:
                 await self._mark_if_still(view)
         dead = [view for view in self._fleet.views if view.value.state is WorkerState.DEAD]
+        now_ms = self._clock.now_ms()
         for view in dead:
+            self._silent_since_ms.setdefault(view.value.worker_id, now_ms)
             await self._empty(view.value.worker_id)
         self._waiting &= self._still_waiting
-        self._empty_since_ms = {
-            worker_id: since
-            for worker_id, since in self._empty_since_ms.items()
-            if self._fleet.get(worker_id) is not None
-        }
+        self._empty_since_ms = self._not_buried(self._empty_since_ms)
+        self._silent_since_ms = self._not_buried(self._silent_since_ms)
         await self._retry_orphans()
+
+    def _not_buried(self, times_ms: dict[str, int]) -> dict[str, int]:
+        return {name: at for name, at in times_ms.items() if self._fleet.get(name) is not None}
 
     async def _mark_if_still(self, view: WorkerView) -> None:
         worker_id = view.value.worker_id
@@ -101,6 +111,7 @@ class Recovery:
         match await mark_dead(self._db, worker_id, view.beat):
             case MarkedDead():
                 self.marked_dead += 1
+                self._silent_since_ms[worker_id] = self._clock.now_ms() - still_ms
                 _log.warning("worker_marked_dead", worker_id=worker_id, still_ms=still_ms)
                 await self._empty(worker_id)
             case AlreadyDead():
@@ -190,6 +201,7 @@ class Recovery:
             match outcome:
                 case CommittedGeneration(generation):
                     self.recovered += 1
+                    self._measure(dead)
                     self._fleet.took(generation.worker_id)
                     self._report(live_id, dead, generation)
                     return True
@@ -203,6 +215,11 @@ class Recovery:
                 case ReservationGone():
                     raise RuntimeError("a recovery uses no reservation")
         return False
+
+    def _measure(self, dead: Generation | None) -> None:
+        since_ms = None if dead is None else self._silent_since_ms.get(dead.worker_id)
+        if since_ms is not None:
+            self.on_recovered((self._clock.now_ms() - since_ms) / 1_000)
 
     def _report(self, live_id: str, dead: Generation | None, generation: Generation) -> None:
         """Say who owns the live now, and why."""

@@ -6,7 +6,7 @@ producer does not survive an error, and asking for a topic may create it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, TypeVar
@@ -109,6 +109,10 @@ class AiokafkaTransport:
                     wanted=topic.partitions_wanted,
                 )
         return found
+
+    async def log_ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Raises BrokerAway."""
+        return await self._ranges.ends(topic, partitions)
 
     def inspector(self) -> AiokafkaInspector:
         """For questions about topics and groups; shares this transport's connection."""

@@ -9,8 +9,9 @@ import dispatch.recovery
 from dispatch.limits import Limits
 from dispatch.lives import Opened, Opening
 from dispatch.service import DispatchService
+from ownership import keys
 from ownership.auto_create import open_for_record
-from ownership.kv import Database
+from ownership.kv import Database, Transaction
 from ownership.lives import get_live
 from ownership.memory import Faults, MemoryDatabase
 from ownership.model import Generation, OpenedForRecord, OpenForRecord
@@ -271,3 +272,29 @@ async def test_a_live_that_a_record_opened_without_room_is_placed_when_there_is(
     await rounds(world, service, 1)
     assert await owner(world, "a") == Generation("w1", 1)
     assert await list_orphans(world.db, None, 10) == []
+
+
+async def test_recovery_is_measured_from_the_last_beat(world: World) -> None:
+    service = world.service()
+    measured: list[float] = []
+    service.recovery.on_recovered = measured.append
+    await two_workers(world, service)
+    await service.fleet.refresh()
+    while await owner(world, "a") != Generation("w2", 2):
+        await world.beat("w2")
+        await rounds(world, service, 1)
+    assert measured == [LEASE_MS / 1_000]
+
+
+async def test_an_overshoot_would_be_seen(world: World) -> None:
+    service = world.service()
+    await world.worker("w1", 2)
+    await service.fleet.refresh()
+    assert (service.fleet.overshoot, service.fleet.overshoots) == (0, 0)
+
+    def break_it(tr: Transaction) -> None:
+        tr.add(keys.tally("w1"), 3)
+
+    await world.db.run(break_it)
+    await service.fleet.refresh()
+    assert (service.fleet.overshoot, service.fleet.overshoots) == (1, 1)
