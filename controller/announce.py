@@ -1,7 +1,8 @@
 """Events about lives on their way to the events topic. A report, never part of the protocol.
 
-Nothing waits for it: what cannot be written in time is dropped and counted. Several sends are under
-way at once, begun in order, so that one slow acknowledgement does not hold the others.
+Nothing waits for it: what cannot be written in time is dropped and counted. Events gather while
+others are being sent and go together, as releases do, so that telling what happened costs little
+beside doing it. A few sends are under way at once: one slow partition does not hold the others.
 """
 
 import asyncio
@@ -11,15 +12,18 @@ import structlog
 
 from controller.counters import Counters
 from controller.tasks import Tasks
+from schemas.bad_record import BadRecord
 from schemas.events import LiveEvent
 from schemas.topics import EVENTS_TOPIC
-from stream.transport import BrokerAway, Producer, SendRefused, SendUnknown
+from stream.transport import Producer
 
 _log = structlog.get_logger(__name__)
 
+SENDS_MAX = 4
+
 
 class Announcer:
-    """A bounded queue and the task that empties it."""
+    """A bounded queue and the task that empties it. `at_once`: events in one send."""
 
     def __init__(
         self,
@@ -35,15 +39,20 @@ class Announcer:
         self._counters = counters
         self._waiting: deque[LiveEvent] = deque()
         self._waiting_max = waiting_max
+        self._at_once = at_once
         self._has_work = asyncio.Event()
-        self._places = asyncio.Semaphore(at_once)
+        self._places = asyncio.Semaphore(SENDS_MAX)
         self._sending = 0
 
+    def refuses(self) -> bool:
+        """Whether there is no room for an event: it is dropped, and counted, before it is made."""
+        if len(self._waiting) < self._waiting_max:
+            return False
+        self._counters.events_dropped += 1
+        return True
+
     def say(self, event: LiveEvent) -> None:
-        """Queue an event."""
-        if len(self._waiting) >= self._waiting_max:
-            self._counters.events_dropped += 1
-            return
+        """Queue an event. Ask `refuses` first."""
         self._waiting.append(event)
         self._has_work.set()
 
@@ -51,12 +60,13 @@ class Announcer:
         """Sends until cancelled."""
         while True:
             await self._has_work.wait()
-            while self._waiting:
-                await self._places.acquire()
-                self._sending += 1
-                event = self._waiting.popleft()
-                self._tasks.spawn(self._send(event), f"event of {event.live_id}")
-            self._has_work.clear()
+            await self._places.acquire()
+            count = min(len(self._waiting), self._at_once)
+            events = [self._waiting.popleft() for _ in range(count)]
+            if not self._waiting:
+                self._has_work.clear()
+            self._sending += count
+            self._tasks.spawn(self._send(events), "events")
 
     async def flush(self, timeout_ms: int) -> None:
         """Wait until everything is sent, or the time is over."""
@@ -66,16 +76,21 @@ class Announcer:
                 return
             await asyncio.sleep(0.01)
 
-    async def _send(self, event: LiveEvent) -> None:
+    async def _send(self, events: list[LiveEvent]) -> None:
+        written = 0
         try:
-            await self._producer.send(
-                EVENTS_TOPIC, key=event.live_id.encode(), value=event.encode()
-            )
-        except (SendRefused, SendUnknown, BrokerAway) as error:
-            self._counters.events_dropped += 1
-            _log.warning("event_not_written", kind=event.kind.value, error=str(error))
-        else:
-            self._counters.events_sent += 1
+            records = [record for event in events if (record := _encoded(event)) is not None]
+            written = await self._producer.send_all(EVENTS_TOPIC, records)
         finally:
-            self._sending -= 1
+            self._counters.events_sent += written
+            self._counters.events_dropped += len(events) - written
+            self._sending -= len(events)
             self._places.release()
+
+
+def _encoded(event: LiveEvent) -> tuple[bytes, bytes] | None:
+    try:
+        return event.live_id.encode(), event.encode()
+    except BadRecord as error:
+        _log.error("event_not_written", kind=event.kind.value, error=str(error))
+        return None

@@ -11,6 +11,8 @@ below it is finished; then the group's offset follows.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import groupby
+from operator import attrgetter
 from random import Random
 
 import structlog
@@ -26,6 +28,7 @@ from ownership.kv import Database
 from stream.transport import BrokerAway, GroupReader, KafkaRecord, OffsetOutOfLog
 
 _log = structlog.get_logger(__name__)
+_partition_of: Callable[[KafkaRecord], int] = attrgetter("partition")
 
 
 class Custody:
@@ -98,12 +101,8 @@ class Custody:
     def take(self, records: list[KafkaRecord]) -> None:
         """Route what a poll brought, partition by partition."""
         self._counters.records_read += len(records)
-        begin = 0
-        for end in range(1, len(records) + 1):
-            if end < len(records) and records[end].partition == records[begin].partition:
-                continue
-            self._take_partition(records[begin].partition, records[begin:end])
-            begin = end
+        for partition, together in groupby(records, _partition_of):
+            self._take_partition(partition, list(together))
 
     def _take_partition(self, partition: int, records: list[KafkaRecord]) -> None:
         book = self.books.get(partition)

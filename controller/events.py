@@ -13,10 +13,12 @@ from controller.fence import Permit
 from controller.session_states import EventName
 from schemas.bad_record import DeadLetterReason
 from schemas.options import LiveOptions
+from schemas.quick_init import quick_init
 from schemas.store_values import Checkpoint, Cursor, Generation
 from schemas.text_record import TextRecord
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """A record of this live that could be read and was not seen before."""
@@ -66,6 +68,7 @@ class ClaimRefused:
     actual: Generation | None
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class RecordsRead:
     """Records in offset order. Every record of this live below `read_to` has been handed over."""
@@ -96,6 +99,7 @@ class LetterSent:
     offset: int
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ReleaseDone:
     """The requested commit happened, under our generation. The permit is good for its segments."""
@@ -148,6 +152,7 @@ class BindRefused:
     retryable: bool
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class TickSent:
     """A tick with speech went out to the viewers. `sample_end`: spoken up to it, 24 kHz."""

@@ -13,11 +13,13 @@ from controller.fence import Permit
 from schemas.bad_record import DeadLetterReason
 from schemas.events import EventKind
 from schemas.options import LiveOptions
+from schemas.quick_init import quick_init
 from schemas.store_values import Checkpoint, SegmentBounds
 
 EventData = Mapping[str, str | int | float | bool | None]
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class SpokenSegment:
     """One segment as it goes to the stages. `skip_samples` (24 kHz) were sent by an earlier owner
@@ -80,6 +82,7 @@ class SendLetter:
     value: bytes | None
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class RequestRelease:
     """Commit this step under our generation. Answers ReleaseDone, ReleaseStale or CursorFound.
@@ -96,6 +99,7 @@ class RequestRelease:
     segments: tuple[SpokenSegment, ...]
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Feed:
     """Let the segment into the first ring. Answers FeedRefused when there is no room."""

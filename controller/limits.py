@@ -47,7 +47,7 @@ class Limits:
     release_items_max: int = 512
     outside_at_once: int = 64
     events_waiting_max: int = 8_192
-    events_at_once: int = 128
+    events_at_once: int = 256
     letter_value_bytes_max: int = 900_000
     hand_overs_at_once: int = 16
     drain_retry_ms: int = 500

@@ -148,6 +148,8 @@ class Lives:
         self._outside.check_refusal(session)
 
     def publish(self, session: Session, order: do.Publish) -> None:
+        if self._announcer.refuses():
+            return
         self._announcer.say(
             LiveEvent(
                 kind=order.kind,

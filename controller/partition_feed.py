@@ -74,11 +74,17 @@ class Route:
     def offer(self, raw: KafkaRecord, decoder: Decoder) -> bool:
         """One record of the batch; whether it was of any use."""
         offset = raw.offset
-        if offset < self.ahead.kept_to:
+        ahead = self.ahead
+        if offset < ahead.kept_to:
             return False
         decoded = decoder.decode(raw)
         record = decoded if isinstance(decoded, TextRecord) else None
-        look = self.ahead.look(offset, record, self._records > 0 and self._chars > 0)
+        look = ahead.look(offset, record, self._records > 0 and self._chars > 0)
+        if look is Look.KEEP and record is not None:
+            self._batch.append(Accepted(offset, record))
+            self._records -= 1
+            self._chars -= len(record.text)
+            return True
         if look is Look.PASS:
             return False
         if look is Look.INTERRUPT and record is not None:
@@ -90,9 +96,7 @@ class Route:
             detail = f"seq {record.seq} was seen before"
             reason = DeadLetterReason.DUPLICATE_SEQ
             self._add(Refused(offset, reason, detail, raw.key, raw.value), len(raw.value or b""))
-        elif isinstance(decoded, TextRecord):
-            self._add(Accepted(offset, decoded), len(decoded.text))
-        else:
+        elif not isinstance(decoded, TextRecord):
             reason, detail = decoded.reason, decoded.detail
             self._add(Refused(offset, reason, detail, raw.key, raw.value), len(raw.value or b""))
         return True

@@ -94,6 +94,16 @@ class ReadAhead:
         """Decide about the record at `offset`; `record` is None when it could not be read."""
         if offset < self.kept_to:
             return Look.PASS
+        if (
+            room
+            and record is not None
+            and record.kind is RecordKind.TEXT
+            and offset >= self.scanned_to
+            and offset >= self._released_below
+            and not self.holed
+            and self._close_at is None
+        ):
+            return self._next_text(offset, record.seq)
         room = room or offset < self._released_below
         if offset >= self.scanned_to:
             return self._scan(offset, record, room)
@@ -114,6 +124,16 @@ class ReadAhead:
         self.scanned_to = max(self.scanned_to, offset)
         self.holed = self.holed and self.kept_to < self.scanned_to
         return True
+
+    def _next_text(self, offset: int, seq: int | None) -> Look:
+        """`_scan` for what is nearly always so: new text, room for it and nothing in its way."""
+        self.scanned_to = self.kept_to = offset + 1
+        last, floor = self._scan_seq, self._floor_seq
+        if floor is not None and (last is None or last < floor):
+            last = floor
+        new = seq is None or last is None or seq > last
+        self._scan_seq = self._kept_seq = seq if new and seq is not None else last
+        return Look.KEEP if new else Look.DUPLICATE
 
     def _scan(self, offset: int, record: TextRecord | None, room: bool) -> Look:
         self.scanned_to = offset + 1

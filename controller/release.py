@@ -14,7 +14,7 @@ outcomes, per request:
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from controller.clock import Clock
@@ -27,7 +27,8 @@ from gpu_stages.runtime_contract import NotBound, RingFull, Segment, StageRuntim
 from ownership.kv import Database
 from ownership.model import CursorMoved, Released, ReleaseItem, Stale
 from ownership.release import release
-from schemas.store_values import Generation
+from schemas.quick_init import quick_init
+from schemas.store_values import Checkpoint, Generation
 
 
 class ReleaseSink(Protocol):
@@ -41,6 +42,7 @@ class ReleaseSink(Protocol):
         ...
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     sink: ReleaseSink
@@ -55,9 +57,21 @@ class _Waiting:
             new_next_offset=request.new_next_offset,
             release_id=request.release_id,
             last_seq=request.last_seq,
-            checkpoint=replace(request.checkpoint, at_ms=wall_ms),
+            checkpoint=_dated(request.checkpoint, wall_ms),
             skipped=request.skipped,
         )
+
+
+def _dated(checkpoint: Checkpoint, at_ms: int) -> Checkpoint:
+    """`replace(checkpoint, at_ms=at_ms)`, which would look every field up by its name."""
+    return Checkpoint(
+        checkpoint.segments,
+        checkpoint.samples_emitted,
+        checkpoint.next_char,
+        checkpoint.utterance,
+        checkpoint.media_frame,
+        at_ms,
+    )
 
 
 class ReleaseBatcher:

@@ -15,9 +15,11 @@ from controller.sentence_ends import (
     SegmenterLimits,
     ends_sentence,
     find_cut,
+    no_mark,
     skip_space,
     speakable,
 )
+from schemas.quick_init import quick_init
 from schemas.store_values import SegmentBounds
 
 __all__ = ["Cut", "Segmenter", "SegmenterLimits", "TextMissing", "cut_text"]
@@ -27,6 +29,7 @@ class TextMissing(LookupError):
     """A record that a segment was made of is not there any more (retention, compaction)."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Cut:
     """One segment. Its start names its first character, its end lies behind its last one.
@@ -72,6 +75,8 @@ class Segmenter:
         self._pieces: deque[_Piece] = deque()
         self._first = first_of_turn
         self._last_text_ms = 0
+        self._settled: bool | None = None
+        """Whether the open text ends like a sentence; None: to be looked up."""
 
     @property
     def open(self) -> bool:
@@ -88,8 +93,10 @@ class Segmenter:
         """When `due` will cut what is open, if no more text comes; None when nothing is open."""
         if not self.open:
             return None
-        settled = ends_sentence(self._text, self._begin)
-        return self._last_text_ms + (self._limits.settled_ms if settled else self._limits.quiet_ms)
+        if self._settled is None:
+            self._settled = ends_sentence(self._text, self._begin)
+        limits = self._limits
+        return self._last_text_ms + (limits.settled_ms if self._settled else limits.quiet_ms)
 
     def feed(
         self, offset: int, text: str, now_ms: int, source_event_id: str = "", from_char: int = 0
@@ -97,12 +104,20 @@ class Segmenter:
         """Take the text of the record at `offset`, from its character `from_char` on."""
         if from_char >= len(text):
             return []
-        self._compact()
+        if self._begin:
+            self._compact()
         added = text[from_char:] if from_char else text
-        piece = _Piece(len(self._text), offset, from_char, len(added), source_event_id)
-        self._pieces.append(piece)
+        at = len(self._text)
+        self._pieces.append(_Piece(at, offset, from_char, len(added), source_event_id))
         self._text += added
         self._last_text_ms = now_ms
+        self._settled = None
+        if (not self._first or self._clause < 0) and no_mark(
+            self._text, self._begin, self._scan, self._limits
+        ):
+            # A word in the middle of a sentence, as most of a token stream are.
+            self._scan = len(self._text)
+            return []
         return self._cut_all(final=False)
 
     def end_turn(self) -> list[Cut]:
@@ -129,6 +144,7 @@ class Segmenter:
     def reset(self) -> None:
         """Forget what is open; a new turn begins."""
         self._text = ""
+        self._settled = None
         self._begin = self._scan = 0
         self._clause = -1
         self._pieces.clear()
@@ -136,8 +152,6 @@ class Segmenter:
 
     def _compact(self) -> None:
         """Drop what was cut. Once per record, so that a long record is not copied per segment."""
-        if self._begin == 0:
-            return
         gone = self._begin
         self._text = self._text[gone:]
         self._scan -= gone
@@ -181,6 +195,7 @@ class Segmenter:
             head.offset, head.char + begin - head.at, tail.offset, tail.char + end - tail.at
         )
         speak = speakable(self._text, begin, end)
+        self._settled = None
         self._begin = self._scan = end
         self._clause = -1
         self._first = self._first and not speak

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from schemas.quick_init import quick_init
+
 LOOKAHEAD_CHARS = 16
 """How far behind a mark is looked for each of: further marks, closing quotes, white space."""
 MARGIN_CHARS = 3 * LOOKAHEAD_CHARS
@@ -30,6 +32,7 @@ _CJK_CLAUSE = "—、，；："
 _CLOSERS = "\"'”’»)]}」』】）》"
 _LIST_MARKS = "-*•–"
 _CANDIDATE = re.compile(f"[{re.escape(_STRONG + _CLAUSE)}\n]")
+_HEARD = re.compile(r"[^\W_]")  # What `str.isalnum` says of a character.
 _WORD_BEFORE = re.compile(r"[^\s\"'“‘«(\[]*$")
 _DOTTED = re.compile(r"[A-Za-z](\.[A-Za-z])+")
 _NOT_AT_END = frozenset(
@@ -90,6 +93,7 @@ class SegmenterLimits:
     settled_ms: int = 60
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Found:
     """`cut` is the index behind the piece, None while undecided; go on searching from `scan`.
@@ -111,7 +115,13 @@ class _Verdict(Enum):
 
 def speakable(text: str, begin: int, end: int) -> bool:
     """Whether anything between the two would be heard: a letter or a digit of any script."""
-    return any(text[at].isalnum() for at in range(begin, end))
+    return _HEARD.search(text, begin, end) is not None
+
+
+def no_mark(text: str, begin: int, scan: int, at: SegmenterLimits) -> bool:
+    """Whether neither a mark from `scan` on nor the hard limit could end `text[begin:]`."""
+    limit = begin + at.chars_max - MARGIN_CHARS
+    return len(text) <= limit and _CANDIDATE.search(text, scan) is None
 
 
 def find_cut(

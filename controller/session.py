@@ -31,6 +31,9 @@ from schemas.events import EventKind
 from schemas.media import MediaTick, TickFlag
 from schemas.store_values import Generation
 
+_LAST = int(TickFlag.LAST_OF_SEGMENT)
+_MUTED = int(TickFlag.MUTED)
+
 
 class SessionHost(Protocol):
     """What a session asks of its worker. Everything returns at once."""
@@ -178,12 +181,14 @@ class Session:
         machine = self.machine
         machine.next_frame = max(machine.next_frame, tick.frame_index + 1)
         if tick.segment_id:
+            # As plain numbers: `Flag` makes an object for every `&`, at every tick of every live.
+            flags = int(tick.flags)
             self.post(
                 ev.TickSent(
                     tick.segment_id,
                     tick.sample_start + tick.speech_samples,
-                    bool(tick.flags & TickFlag.LAST_OF_SEGMENT),
-                    bool(tick.flags & TickFlag.MUTED),
+                    flags & _LAST != 0,
+                    flags & _MUTED != 0,
                 )
             )
 

@@ -20,6 +20,7 @@ from controller.text_queue import QueueLimits, Step, TextQueue
 from schemas.bad_record import DeadLetterReason
 from schemas.events import EventKind
 from schemas.options import LiveOptions
+from schemas.quick_init import quick_init
 from schemas.store_values import Checkpoint, Generation, SegmentBounds
 
 _RUNNING = frozenset({State.IDLE, State.SPEAKING})
@@ -42,6 +43,7 @@ class SessionLimits:
     segmenter: SegmenterLimits = field(default_factory=SegmenterLimits)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Ask:
     """The release under way: what was asked, and what follows when it is committed."""
@@ -105,13 +107,13 @@ class SessionCore:
             return self._retry_ms
         if self.state not in (State.IDLE, State.SPEAKING):
             return None
-        times = [self._retry_ms, self._quiet_deadline_ms()]
+        soonest_ms = _sooner(self._retry_ms, self._quiet_deadline_ms())
         if self._dirty and self._ask is None and self._interrupt is None:
-            times.append(self._checkpoint_ms + self.limits.checkpoint_ms)
+            soonest_ms = _sooner(soonest_ms, self._checkpoint_ms + self.limits.checkpoint_ms)
         first = self.speech.first
         if first is not None and first.fed:
-            times.append(first.moved_ms + self.limits.stalled_ms)
-        return min((at for at in times if at is not None), default=None)
+            soonest_ms = _sooner(soonest_ms, first.moved_ms + self.limits.stalled_ms)
+        return soonest_ms
 
     def _quiet_deadline_ms(self) -> int | None:
         """Half a sentence is only spoken when the avatar would fall silent otherwise."""
@@ -280,3 +282,9 @@ class SessionCore:
         self._checkpoint_ms = now_ms
         self._out.append(request)
         return request
+
+
+def _sooner(one_ms: int | None, other_ms: int | None) -> int | None:
+    if one_ms is None or other_ms is None:
+        return other_ms if one_ms is None else one_ms
+    return min(one_ms, other_ms)

@@ -195,18 +195,24 @@ class SessionMachine(SessionSpeech):
             if event.read_to >= rebuild.cursor:
                 self._caught_up(rebuild, queue, now_ms)
             return
-        for incoming in event.records:
-            self._take(queue, incoming, now_ms)
+        if event.records:
+            self._take(queue, event.records[0], now_ms)
+            for incoming in event.records[1:]:
+                self._take_further(queue, incoming, now_ms)
         self._advance(now_ms)
 
     def _take(self, queue: TextQueue, incoming: ev.Incoming, now_ms: int) -> None:
+        if not len(self.speech):
+            # Told by what a checkpoint tells, too, so that every owner cuts the text alike.
+            queue.begin_turn()
+        self._take_further(queue, incoming, now_ms)
+
+    def _take_further(self, queue: TextQueue, incoming: ev.Incoming, now_ms: int) -> None:
+        """Another record behind it: the queue is not empty, so no turn begins here."""
         if isinstance(incoming, ev.Refused) and (
             incoming.reason is DeadLetterReason.BEFORE_LOG_START
         ):
             self._error(incoming.reason.value, incoming.detail, incoming.offset)
-        if not len(self.speech):
-            # Told by what a checkpoint tells, too, so that every owner cuts the text alike.
-            queue.begin_turn()
         queue.take(incoming, now_ms)
 
     def _interrupt_seen(self, event: ev.InterruptSeen, now_ms: int) -> None:

@@ -6,9 +6,12 @@ PURE.
 from collections import deque
 from dataclasses import dataclass
 
+from schemas.quick_init import quick_init
+
 MOMENTS_MAX = 64
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Moment:
     """One thing that happened, at `at_ms` of this process's monotonic clock."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from controller.events import Accepted, Incoming, Refused
 from controller.segmenter import Cut, Segmenter, SegmenterLimits
 from schemas.bad_record import DeadLetterReason
+from schemas.quick_init import quick_init
 from schemas.text_record import RecordKind
 
 LETTERS_AT_ONCE = 64
@@ -31,30 +32,18 @@ class QueueLimits:
 
 @dataclass(slots=True)
 class _Entry:
-    """One record that was not released yet. `size` counts against `chars_max`."""
+    """One record that was not released yet. `size` counts against `chars_max`; `kind` is None for
+    a refused record; `letter` is one whose dead letter is to be sent before this may leave."""
 
     offset: int
     incoming: Incoming
     size: int
-    lettered: bool = False
-
-    @property
-    def kind(self) -> RecordKind | None:
-        """None for a refused record."""
-        return self.incoming.record.kind if isinstance(self.incoming, Accepted) else None
-
-    @property
-    def seq(self) -> int | None:
-        return self.incoming.record.seq if isinstance(self.incoming, Accepted) else None
-
-    @property
-    def letter(self) -> Refused | None:
-        """The record whose dead letter is still to be sent before this entry may leave."""
-        if self.lettered or isinstance(self.incoming, Accepted):
-            return None
-        return self.incoming
+    kind: RecordKind | None
+    seq: int | None
+    letter: Refused | None = None
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one commit may let go: the cursor's new place and the segments that come with it.
@@ -81,10 +70,14 @@ class _Draft:
     spoken: int = 0
     cuts: list[Cut] = field(default_factory=list[Cut])
 
-    def leave(self, entry: _Entry) -> None:
-        self.next_offset = entry.offset + 1
-        self.last_seq = _later(self.last_seq, entry.seq)
-        self.entries += 1
+    def leave(self, entries: Sequence[_Entry]) -> None:
+        for entry in entries:
+            seq = entry.seq
+            if seq is not None and (self.last_seq is None or seq > self.last_seq):
+                self.last_seq = seq
+        if entries:
+            self.next_offset = entries[-1].offset + 1
+            self.entries += len(entries)
 
     def take(self, cut: Cut) -> None:
         self.next_char = -1 if cut.whole else cut.bounds.end_char
@@ -183,14 +176,16 @@ class TextQueue:
         if isinstance(incoming, Refused):
             self._take_refused(incoming)
             return
-        record = incoming.record
-        size = len(record.text)
-        self._entries.append(_Entry(incoming.offset, incoming, size))
+        record, offset = incoming.record, incoming.offset
+        kind, seq, text = record.kind, record.seq, record.text
+        size = len(text)
+        self._entries.append(_Entry(offset, incoming, size, kind, seq))
         self._size += size
-        if record.kind is RecordKind.TEXT:
-            self._numbered = self._numbered or record.seq is not None
-            cuts = self._segmenter.feed(incoming.offset, record.text, now_ms, record.event_id)
-            self._add(cuts, numbered_after=record.seq is not None)
+        if kind is RecordKind.TEXT:
+            self._numbered = self._numbered or seq is not None
+            cuts = self._segmenter.feed(offset, text, now_ms, record.event_id)
+            if cuts:
+                self._add(cuts, numbered_after=seq is not None)
         else:
             self._add(self._segmenter.end_turn(), numbered_after=False)
 
@@ -200,7 +195,7 @@ class TextQueue:
             # duplicate only if a numbered record of the same segment stands before it.
             self._add(self._segmenter.flush(), numbered_after=False)
         size = len(refused.value or b"")
-        self._entries.append(_Entry(refused.offset, refused, size))
+        self._entries.append(_Entry(refused.offset, refused, size, None, None, refused))
         self._size += size
 
     def resume(self, offset: int, text: str, now_ms: int, source_event_id: str) -> None:
@@ -226,7 +221,7 @@ class TextQueue:
         """The dead letter of this record is in the log."""
         for entry in self._entries:
             if entry.offset == offset:
-                entry.lettered = True
+                entry.letter = None
 
     # -- what goes out
 
@@ -243,7 +238,7 @@ class TextQueue:
                 letters = self._leading_letters(draft.entries)
                 if letters:
                     break
-                draft.leave(head)
+                draft.leave((head,))
                 continue
             if cut is None or at >= self._limits.cuts_per_step_max:
                 break
@@ -253,8 +248,7 @@ class TextQueue:
             letters = [entry.letter for entry in touched if entry.letter is not None]
             if letters:
                 break
-            for entry in touched:
-                draft.leave(entry)
+            draft.leave(touched)
             draft.take(cut)
         return draft.step(self._version), tuple(letters)
 
@@ -289,8 +283,9 @@ class TextQueue:
         self.cursor, self.last_seq, self.next_char = step.next_offset, step.last_seq, step.next_char
         if step.version != self._version:
             return
+        leave = self._entries.popleft
         for _ in range(step.entries):
-            self._size -= self._entries.popleft().size
+            self._size -= leave().size
         for _ in step.cuts:
             self._ready.popleft()
 

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from schemas.media import MediaTick
 from schemas.options import LiveOptions
+from schemas.quick_init import quick_init
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class BoundLive:
     start_frame: int
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A piece of text to speak, about a sentence.
@@ -71,6 +73,7 @@ class StageGaveUp:
     reason: str
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class SegmentFailed:
     """A stage could not make this segment; the live goes on with its next one."""

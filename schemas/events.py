@@ -15,6 +15,8 @@ __all__ = ["EVENT_BYTES_MAX", "EventKind", "LiveEvent"]
 EVENT_BYTES_MAX = 65_536
 
 _CODEC: Final = Codec("live_event")
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
+_JSON: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class EventKind(StrEnum):
@@ -64,7 +66,7 @@ class LiveEvent:
                 "epoch": self.epoch,
                 "at_ms": self.at_ms,
                 "offset": self.offset,
-                "data": json.dumps(dict(self.data), separators=(",", ":"), allow_nan=False),
+                "data": _JSON.encode(dict(self.data)),
             }
         )
         if len(value) > EVENT_BYTES_MAX:
@@ -90,6 +92,8 @@ class LiveEvent:
 
 def _check_flat(data: dict[str, Any]) -> dict[str, Any]:
     for name, value in data.items():
+        if type(value) in _PLAIN:
+            continue
         if isinstance(value, float) and not math.isfinite(value):
             raise BadRecord(DeadLetterReason.BAD_SHAPE, f"data[{name!r}] is not finite")
         if value is not None and not isinstance(value, str | int | float):

@@ -5,6 +5,7 @@ PURE.
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
+_SHIFTS = tuple(range(120, -1, -10))
 _MS_MAX = 2**48 - 1
 ENTROPY_BYTES = 10
 
@@ -19,4 +20,4 @@ def ulid(now_ms: int, entropy: bytes) -> str:
     if len(entropy) != ENTROPY_BYTES:
         raise ValueError(f"a ULID takes {ENTROPY_BYTES} bytes of entropy, not {len(entropy)}")
     number = now_ms << 80 | int.from_bytes(entropy, "big")
-    return "".join(_PAIRS[number >> shift & 0x3FF] for shift in range(120, -1, -10))
+    return "".join([_PAIRS[number >> shift & 0x3FF] for shift in _SHIFTS])

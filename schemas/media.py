@@ -9,6 +9,8 @@ PURE.
 from dataclasses import dataclass
 from enum import IntFlag
 
+from schemas.quick_init import quick_init
+
 FRAMES_PER_S = 25
 SAMPLE_RATE_HZ = 24_000
 TICK_MS = 1000 // FRAMES_PER_S
@@ -29,6 +31,7 @@ class TickFlag(IntFlag):
     MUTED = 8
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class MediaTick:
     """One encoded tick as the encode stage hands it to the egress.

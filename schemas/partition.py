@@ -6,6 +6,11 @@ CRC32 unless it is set to `murmur2_random`. An empty key is a key like any other
 PURE.
 """
 
+from functools import lru_cache
+
+KEYS_REMEMBERED = 16_384
+"""The same few lives are asked for again and again."""
+
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _SEED = 0x9747B28C
@@ -26,6 +31,7 @@ def murmur2(key: bytes) -> int:
     return h ^ (h >> 15)
 
 
+@lru_cache(maxsize=KEYS_REMEMBERED)
 def partition_of(key: bytes, count: int) -> int:
     """The partition of `key` in a topic of `count` partitions (the hash without its sign bit)."""
     if count < 1:

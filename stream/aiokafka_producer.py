@@ -1,7 +1,7 @@
 """The producer over aiokafka: every send ends in one of three known ways."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import structlog
@@ -60,6 +60,8 @@ class AiokafkaProducer:
         self._making = asyncio.Lock()
         self._stopping: set[asyncio.Task[None]] = set()
         self._keyless = 0
+        self._together: dict[tuple[str, int], asyncio.Lock] = {}
+        """By topic and partition: held while a request of `send_all` is under way."""
         self.closed = False
 
     async def start(self) -> None:
@@ -100,6 +102,66 @@ class AiokafkaProducer:
                 if loop.time() >= until_s:
                     raise BrokerAway(f"no producer takes the record: {error!r}") from error
         return await self._outcome(inner, answer, until_s)
+
+    async def send_all(self, topic: str, records: Sequence[tuple[bytes, bytes]]) -> int:
+        try:
+            count = await self._partition_count(topic)
+        except (UnknownTopic, BrokerAway) as error:
+            _log.warning("kafka_report_lost", topic=topic, records=len(records), error=str(error))
+            return 0
+        by_partition: dict[int, list[tuple[bytes, bytes]]] = {}
+        for record in records:
+            by_partition.setdefault(partition_of(record[0], count), []).append(record)
+        written = await asyncio.gather(
+            *(self._send_together(topic, at, mine) for at, mine in by_partition.items())
+        )
+        return sum(written)
+
+    async def _send_together(
+        self, topic: str, partition: int, records: list[tuple[bytes, bytes]]
+    ) -> int:
+        """One request after the other: what comes meanwhile goes together in the next one."""
+        written = 0
+        async with self._together.setdefault((topic, partition), asyncio.Lock()):
+            try:
+                async with asyncio.timeout(self._settings.send_timeout_ms / 1000):
+                    inner = await self._producer()
+                    while written < len(records):
+                        written += await self._send_batch(
+                            inner, topic, partition, records[written:]
+                        )
+            except (TimeoutError, BrokerAway, SendRefused) as error:
+                lost = len(records) - written
+                _log.warning("kafka_report_lost", topic=topic, records=lost, error=repr(error))
+        return written
+
+    async def _send_batch(
+        self,
+        inner: AIOKafkaProducer,
+        topic: str,
+        partition: int,
+        records: list[tuple[bytes, bytes]],
+    ) -> int:
+        """How many of the first ones it took. Raises SendRefused, also where it is not known."""
+        batch = inner.create_batch()
+        taken = 0
+        for key, value in records:
+            # A batch takes its first record whatever its size.
+            fits = len(key) + len(value) < REQUEST_BYTES_MAX
+            if not fits or batch.append(timestamp=None, key=key, value=value) is None:
+                break
+            taken += 1
+        if not taken:
+            raise SendRefused("the record is too large")
+        try:
+            answer: asyncio.Future[Any] = await inner.send_batch(batch, topic, partition=partition)
+            answer.add_done_callback(_read)
+            await answer
+        except kafka_errors.KafkaError as error:
+            if not error.retriable:
+                self._give_up(inner, error)
+            raise SendRefused(repr(error)) from error
+        return taken
 
     async def close(self) -> None:
         self.closed = True

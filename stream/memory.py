@@ -91,6 +91,18 @@ class MemoryProducer:
         self._keyless = 0
         self._closed = False
 
+    async def send_all(self, topic: str, records: Sequence[tuple[bytes, bytes]]) -> int:
+        """See `Producer.send_all`; every record has its own fate here."""
+        sends = (self._send_one(topic, key, value) for key, value in records)
+        return sum(await asyncio.gather(*sends))
+
+    async def _send_one(self, topic: str, key: bytes, value: bytes) -> bool:
+        try:
+            await self.send(topic, key=key, value=value)
+        except (SendRefused, SendUnknown, BrokerAway):
+            return False
+        return True
+
     async def send(
         self,
         topic: str,

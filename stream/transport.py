@@ -16,9 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from schemas.quick_init import quick_init
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class KafkaRecord:
     """One record as it lies in the log. `timestamp_ms` is Unix time (the producer's or broker's).
@@ -138,6 +141,14 @@ class Producer(Protocol):
         """Without `partition`, `schemas.partition.partition_of(key)` decides.
 
         Returns when every in-sync replica has it. Raises SendRefused, SendUnknown, BrokerAway.
+        """
+        ...
+
+    async def send_all(self, topic: str, records: Sequence[tuple[bytes, bytes]]) -> int:
+        """Keys and values of a report: records that may be lost, in few requests for all of them.
+
+        Returns how many are certainly in the log, and raises nothing for the rest. What goes to
+        one partition goes in order, also after what an earlier call was given.
         """
         ...
 

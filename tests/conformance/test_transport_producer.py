@@ -102,3 +102,34 @@ async def test_two_processes_may_make_the_topics_at_the_same_time(world: World) 
     transports = [world.transport() for _ in range(3)]
     for found in await asyncio.gather(*(t.ensure_topics([spec]) for t in transports)):
         assert found[0].partitions == 2
+
+
+async def test_a_report_goes_whole_and_in_order(world: World) -> None:
+    topic = await world.topic(2)
+    transport = world.transport()
+    producer = await transport.producer()
+    # More than one request holds, and a second report that begins before the first is through.
+    values = [b"%06d" % number + b"x" * 2_000 for number in range(200)]
+    counts = await asyncio.gather(
+        producer.send_all(topic, [(b"k", value) for value in values[:150]]),
+        producer.send_all(topic, [(b"k", value) for value in values[150:]]),
+    )
+    assert counts == [150, 50]
+    partition = partition_of(b"k", 2)
+    reader = await transport.range_reader(topic)
+    found: list[bytes | None] = []
+    while len(found) < len(values):
+        records = await reader.read(partition, len(found), records_max=500, timeout_ms=5_000)
+        assert records
+        assert all(record.key == b"k" for record in records)
+        found += [record.value for record in records]
+    assert found == values
+
+
+async def test_a_report_that_cannot_be_written_raises_nothing(world: World) -> None:
+    topic = await world.topic(1)
+    producer = await world.transport().producer()
+    assert await producer.send_all("no-such-topic", [(b"k", b"v")]) == 0
+    huge = (b"k", b"x" * 3_000_000)
+    assert await producer.send_all(topic, [(b"k", b"v"), huge]) <= 1
+    assert await producer.send_all(topic, [(b"k", b"v")]) == 1
