@@ -33,6 +33,7 @@ from controller.settings import WorkerSettings
 from controller.shell import Worker, WorkerOptions, WorkerWorld
 from gpu_stages.config import BadStagesConfig, load_stages_config
 from gpu_stages.runtime import PipelineRuntime, StageFailedToStart
+from hosting.collector import calm_collector
 from hosting.connections import (
     CLIENT,
     Service,
@@ -74,6 +75,7 @@ async def run_worker(settings: WorkerSettings) -> None:
     with its reason.
     """
     configure_logs(settings.log_format, settings.log_level)
+    calm_collector()
     try:
         await serve(settings)
     except StartFailed as error:
