@@ -1,7 +1,8 @@
 """The encode stage's settings, as they stand in the stages' TOML.
 
 codec = "h264"                 # or "vp8"
-encoder = "libx264"            # or "h264_nvenc"; falls back to software, with a warning
+encoder = "auto"               # NVENC where the device has it, else software; or "libx264",
+                               # "h264_nvenc" (falls back to software, with a warning), "libvpx"
 preset = "ultrafast"           # x264's; "superfast": half the rate for half as much time again
 quality = 25                   # constant quality, lower is better
 bits_per_pixel_s = 5.0         # ceiling of the rate
@@ -16,6 +17,7 @@ from typing import Final
 
 from gpu_stages.encode.audio import BITRATE_BPS, AudioSettings
 from gpu_stages.encode.video import (
+    AUTO,
     ENCODERS,
     KEYFRAME_INTERVAL_FRAMES,
     VideoCodec,
@@ -41,7 +43,7 @@ def read_settings(settings: Mapping[str, object]) -> EncodeSettings:
     codec = VideoCodec(reader.choice("codec", VideoCodec.H264, tuple(VideoCodec)))
     video = VideoSettings(
         codec=codec,
-        encoder=reader.choice("encoder", ENCODERS[codec][0], ENCODERS[codec]),
+        encoder=reader.choice("encoder", AUTO, (AUTO, *ENCODERS[codec])),
         preset=reader.choice("preset", VideoSettings().preset, X264_PRESETS),
         quality=reader.whole("quality", VideoSettings().quality, 1, 51),
         bits_per_pixel_s=reader.number("bits_per_pixel_s", 5.0, 0.5, 100.0),

@@ -3,10 +3,14 @@
 H.264 is constrained baseline (what every browser decodes), Annex B with parameter sets in front
 of every key frame, no B-frames, no look-ahead: what goes in comes out at once. Constant quality
 below a ceiling of the bit rate: a resting face costs little.
+
+Many GPUs of data centres have no encoder, and many builds of FFmpeg none for those that do. So
+`auto` asks the hardware by opening an encoder, on a stage whose device is a GPU, and takes the one
+in software where that fails.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final
@@ -21,6 +25,8 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 from gpu_stages.encode.audio import EncoderBroke
 from schemas.media import FRAMES_PER_S
 
+AUTO: Final = "auto"
+NVENC: Final = "h264_nvenc"
 KEYFRAME_INTERVAL_FRAMES: Final = 2 * FRAMES_PER_S
 
 
@@ -37,7 +43,8 @@ class PictureMismatch(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class VideoSettings:
-    """`encoder` is FFmpeg's name. `quality` is its constant-quality figure: lower is better.
+    """`encoder` is FFmpeg's name. `quality` is its constant-quality figure: lower is better. `gpu`
+    is the device number of an encoder in hardware.
 
     `bits_per_pixel_s` bounds the rate: 5 gives 330 kbit/s at 256 x 256, 1.3 Mbit/s at 512 x 512.
     """
@@ -48,6 +55,7 @@ class VideoSettings:
     quality: int = 25
     bits_per_pixel_s: float = 5.0
     keyframe_interval_frames: int = KEYFRAME_INTERVAL_FRAMES
+    gpu: int = 0
 
 
 def _x264(settings: VideoSettings, rate_bps: int) -> dict[str, str]:
@@ -82,6 +90,7 @@ def _nvenc(settings: VideoSettings, rate_bps: int) -> dict[str, str]:
         "bf": "0",
         "delay": "0",
         "zerolatency": "1",
+        "gpu": str(settings.gpu),
     }
 
 
@@ -100,13 +109,20 @@ def _vp8(settings: VideoSettings, rate_bps: int) -> dict[str, str]:
 
 _OPTIONS: Final[dict[str, Callable[[VideoSettings, int], dict[str, str]]]] = {
     "libx264": _x264,
-    "h264_nvenc": _nvenc,
+    NVENC: _nvenc,
     "libvpx": _vp8,
 }
 ENCODERS: Final[dict[VideoCodec, tuple[str, ...]]] = {
-    VideoCodec.H264: ("libx264", "h264_nvenc"),
+    VideoCodec.H264: ("libx264", NVENC),
     VideoCodec.VP8: ("libvpx",),
 }
+
+
+def _create(encoder: str) -> VideoCodecContext:
+    """A codec that is not open yet. Raises `ValueError` for one that this FFmpeg does not have."""
+    context = av.CodecContext.create(encoder, "w")
+    assert isinstance(context, VideoCodecContext)
+    return context
 
 
 class VideoEncoder:
@@ -118,8 +134,7 @@ class VideoEncoder:
             raise ValueError(f"{width_px} x {height_px}: video needs even sizes")
         self.width_px, self.height_px = width_px, height_px
         rate_bps = max(200_000, int(width_px * height_px * settings.bits_per_pixel_s))
-        context = av.CodecContext.create(settings.encoder, "w")
-        assert isinstance(context, VideoCodecContext)
+        context = _create(settings.encoder)
         context.width, context.height = width_px, height_px
         context.pix_fmt = "yuv420p"
         context.time_base = Fraction(1, FRAMES_PER_S)
@@ -171,27 +186,38 @@ class VideoEncoder:
         raise PictureMismatch(f"{len(pixels)} bytes are no picture of {width} x {height}")
 
 
-def checked(settings: VideoSettings) -> tuple[VideoSettings, str]:
+def checked(settings: VideoSettings, device: str = "cpu") -> tuple[VideoSettings, str]:
     """Settings that work on this machine, and why they are not the ones asked for ("" if so).
 
-    An encoder in hardware that does not open gives way to the one in software. Raises
-    `ValueError` for an encoder that does not make the codec.
+    `AUTO` is the encoder in hardware where `device` is a GPU that has one. An encoder in hardware
+    that does not open gives way to the one in software. Raises `ValueError` for an encoder that
+    does not make the codec.
     """
     choices = ENCODERS[settings.codec]
+    software = choices[0]
+    kind, _, number = device.partition(":")
+    if kind == "cuda":
+        settings = replace(settings, gpu=int(number or 0))
+    if settings.encoder == AUTO:
+        hardware = NVENC if kind == "cuda" and NVENC in choices else software
+        settings = replace(settings, encoder=hardware)
     if settings.encoder not in choices:
         raise ValueError(f"{settings.encoder!r} makes no {settings.codec}: {', '.join(choices)}")
     try:
-        VideoEncoder(settings, 256, 256)
-    except (FFmpegError, ValueError) as trouble:
-        if settings.encoder == choices[0]:
+        _try_out(settings)
+    except (FFmpegError, ValueError, EncoderBroke) as trouble:
+        if settings.encoder == software:
             raise
-        software = VideoSettings(
-            codec=settings.codec,
-            encoder=choices[0],
-            preset=settings.preset,
-            quality=settings.quality,
-            bits_per_pixel_s=settings.bits_per_pixel_s,
-            keyframe_interval_frames=settings.keyframe_interval_frames,
-        )
-        return software, f"{settings.encoder} does not open here: {trouble}"
+        refused = settings.encoder
+        settings = replace(settings, encoder=software)
+        _try_out(settings)
+        return settings, f"{refused} does not work here: {trouble}"
     return settings, ""
+
+
+def _try_out(settings: VideoSettings) -> None:
+    """Encode a picture or two: some drivers open and then do not encode."""
+    encoder = VideoEncoder(settings, 256, 256)
+    grey = memoryview(bytes(256 * 256 * 3 // 2))
+    encoder.encode(grey, keyframe=True)
+    encoder.encode(grey, keyframe=False)

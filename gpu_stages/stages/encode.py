@@ -76,9 +76,10 @@ class EncodeStage(Stage):
     def load(self, settings: Mapping[str, object], device: str) -> None:
         """Open and warm up the codecs. Raises `ValueError` for settings that do not work."""
         wanted = read_settings(settings)
-        video, reason = checked(wanted.video)
+        video, reason = checked(wanted.video, device)
         if reason:
             log.warning("video_encoder_replaced", encoder=video.encoder, reason=reason)
+        log.info("video_encoder", encoder=video.encoder, device=device)
         self._settings = replace(wanted, video=video)
         OpusEncoder(wanted.audio).encode(np.zeros(TICK_SAMPLES, np.int16))
         threads = wanted.threads or int(os.environ.get("OMP_NUM_THREADS") or 1)

@@ -9,6 +9,7 @@ import av
 import numpy as np
 import pytest
 
+from gpu_stages.encode import video
 from gpu_stages.encode.audio import AudioSettings, OpusEncoder
 from gpu_stages.encode.mute import FADE_SAMPLES, Muter
 from gpu_stages.encode.settings import read_settings
@@ -294,9 +295,89 @@ def test_vp8_is_an_option() -> None:
 
 
 def test_hardware_that_is_not_there_gives_way_to_software() -> None:
-    video, reason = checked(VideoSettings(encoder="h264_nvenc"))
-    assert (video.encoder == "h264_nvenc") == (reason == "")
-    assert video.encoder in ("h264_nvenc", "libx264")
+    settings, reason = checked(VideoSettings(encoder="h264_nvenc"))
+    assert (settings.encoder == "h264_nvenc") == (reason == "")
+    assert settings.encoder in ("h264_nvenc", "libx264")
+
+
+class StandIn:
+    """NVENC as FFmpeg shows it, on libx264: takes its options, and may refuse as a driver does."""
+
+    def __init__(self, refuses: str = "") -> None:
+        object.__setattr__(self, "_codec", av.CodecContext.create("libx264", "w"))
+        object.__setattr__(self, "asked", {})
+        object.__setattr__(self, "_refuses", refuses)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "options":
+            self.asked.update(value)
+            value = {"preset": "ultrafast", "tune": "zerolatency", "forced-idr": "1"}
+        setattr(self._codec, name, value)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._codec, name)
+
+    def open(self) -> None:
+        if self._refuses == "open":
+            raise av.error.ExternalError(-1, "OpenEncodeSessionEx failed: unsupported device")
+        self._codec.open()
+
+    def encode(self, frame: av.VideoFrame) -> list[av.Packet]:
+        return [] if self._refuses == "encode" else list(self._codec.encode(frame))
+
+
+def with_nvenc(monkeypatch: pytest.MonkeyPatch, refuses: str = "") -> list[StandIn]:
+    made: list[StandIn] = []
+    create = video._create
+
+    def stand_in(encoder: str) -> object:
+        if encoder != "h264_nvenc":
+            return create(encoder)
+        made.append(StandIn(refuses))
+        return made[-1]
+
+    monkeypatch.setattr(video, "_create", stand_in)
+    return made
+
+
+def test_on_a_gpu_that_has_an_encoder_it_is_taken_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = with_nvenc(monkeypatch)
+    stage, out = EncodeStage(), FakeOutbox()
+    stage.load({}, "cuda:3")
+    row = small_row()
+    for index in range(3):
+        stage.process([tick(row, index, sound=tone(index))], [row], out)
+    assert len(made) == 2, "one tried out, one of the live"
+    assert made[1].asked["gpu"] == "3"
+    assert made[1].asked["delay"] == made[1].asked["bf"] == "0", "one picture in, one unit out"
+    assert out.sent[0].header.flags & TickFlag.KEYFRAME
+    assert len(decode_video(bytes(m.parts[2]) for m in out.sent)) == 3
+
+
+@pytest.mark.parametrize("refuses", ["open", "encode"])
+def test_a_gpu_without_an_encoder_leaves_it_to_software(
+    monkeypatch: pytest.MonkeyPatch, refuses: str
+) -> None:
+    made_by_hardware = with_nvenc(monkeypatch, refuses)
+    settings, reason = checked(read_settings({}).video, "cuda:0")
+    assert settings.encoder == "libx264"
+    assert reason.startswith("h264_nvenc does not work here: ")
+    assert len(made_by_hardware) == 1
+    stage = EncodeStage()
+    stage.load({}, "cuda:0")
+    out, row = FakeOutbox(), small_row()
+    stage.process([tick(row, 0)], [row], out)
+    assert len(decode_video([bytes(out.sent[0].parts[2])])) == 1
+
+
+def test_without_a_gpu_or_for_vp8_the_hardware_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = with_nvenc(monkeypatch)
+    assert checked(read_settings({}).video, "cpu")[0].encoder == "libx264"
+    assert checked(read_settings({"codec": "vp8"}).video, "cuda:0")[0].encoder == "libvpx"
+    assert checked(read_settings({"encoder": "libx264"}).video, "cuda:0")[0].encoder == "libx264"
+    assert made == []
 
 
 @pytest.mark.parametrize(
