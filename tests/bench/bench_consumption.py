@@ -30,7 +30,7 @@ from pathlib import Path
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from hosting.connections import check_meta, ensure_topics, make_transport
+from hosting.connections import ensure_topics, make_transport
 from ownership.lives import create_live, get_live
 from ownership.model import Created, CreateLive
 from ownership.open import open_database
@@ -138,9 +138,9 @@ async def _measure(kafka: str, folder: Path) -> list[Row]:
     store = f"lmdb://{folder}/store?map_gib=4"
     feed = Feed(kafka)
     transport = make_transport(kafka, "bench")
-    partitions = await ensure_topics(transport, kafka)
+    await ensure_topics(transport, kafka)
+    partitions = await transport.partition_count(TEXT_TOPIC)
     db = await open_database(store)
-    await check_meta(db, store, partitions)
     with contextlib.ExitStack() as stack:
         worker = stack.enter_context(_worker(kafka, store))
         for number, live_id in enumerate(feed.lives):

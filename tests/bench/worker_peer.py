@@ -70,7 +70,7 @@ async def serve(asked: argparse.Namespace) -> None:
     def fed(live: BoundLive, segment: Segment) -> None:
         released.append((time.monotonic(), live.live_id, segment.segment_id - 1 >> bits))
 
-    transport = make_transport(asked.kafka, "bench-worker")
+    transport = make_transport(asked.kafka, "dhsched.worker")
     rng = random.Random(os.urandom(8))
     async with await open_database(asked.store, rng) as db:
         stages = InstantStages(asked.capacity, fed)
