@@ -17,8 +17,10 @@ from controller import instructions as do
 from controller.clock import SystemClock
 from controller.counters import Counters
 from controller.release import ReleaseBatcher, feed
+from controller.session_core import SessionLimits
 from controller.session_machine import SessionMachine
 from controller.store_calls import StoreCalls
+from controller.text_queue import QueueLimits
 from dhsched.offline.entries import CapturedRecord
 from gpu_stages.runtime_contract import Segment, StageRuntime
 from ownership.generations import claim
@@ -33,6 +35,8 @@ from schemas.store_values import Generation, WorkerState, WorkerValue
 from schemas.text_record import decode_text_record
 
 RELEASE_ITEMS_MAX = 512
+# Nothing has to be made ahead of a viewer: a commit takes as many segments as one may.
+LIMITS = SessionLimits(segments_ahead_max=QueueLimits().cuts_per_step_max)
 BATCH = 1_024
 NOW_MS = 1_764_000_000_000
 
@@ -57,7 +61,7 @@ class FencedLive:
     ) -> None:
         self.live_id = live_id
         self.generation = generation
-        self.machine = SessionMachine(live_id, generation)
+        self.machine = SessionMachine(live_id, generation, LIMITS)
         self._batcher = batcher
         self._ring = cast(StageRuntime, ring)
         self._inbox: deque[ev.Event] = deque()
