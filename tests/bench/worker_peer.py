@@ -47,7 +47,9 @@ class Peer:
             released = list(self._released)
             self._released.clear()
             return {"released": released}
-        return {"counters": dataclasses.asdict(self._worker.counters)}
+        counters = self._worker.counters
+        values = {one.name: getattr(counters, one.name) for one in dataclasses.fields(counters)}
+        return {"counters": {name: one for name, one in values.items() if isinstance(one, int)}}
 
     def _reached(self, wanted: dict[str, int]) -> bool:
         incarnation = self._worker.incarnation
