@@ -5,7 +5,8 @@
 Reads one JSON object a line and answers with one each. `{"until": {live: offset}}` answers when
 the cursors of these lives have come so far, `{"released": true}` with every release since the last
 such question as [monotonic seconds, live, offset of the segment's first record], `{"counters":
-true}` with the worker's counters. Ends when its input does.
+true}` with the worker's counters, `{"partitions": true}` with those in its custody. Ends when its
+input does.
 """
 
 import argparse
@@ -47,6 +48,10 @@ class Peer:
             released = list(self._released)
             self._released.clear()
             return {"released": released}
+        if "partitions" in order:
+            incarnation = self._worker.incarnation
+            held = () if incarnation is None else incarnation.consumer.custody.partitions
+            return {"partitions": held}
         counters = self._worker.counters
         values = {one.name: getattr(counters, one.name) for one in dataclasses.fields(counters)}
         return {"counters": {name: one for name, one in values.items() if isinstance(one, int)}}
