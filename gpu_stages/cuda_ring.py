@@ -5,7 +5,7 @@ memory. Headers, small parts and the whole protocol of slots and generations sta
 only parts that are on the device when they are sent (anything with `__cuda_array_interface__`, as
 a torch tensor has) go into the arena, at the same slot.
 
-    page:  export id (producer) | imported id (consumer) | refused id (consumer)
+    page:  export id (producer) | imported, refused, closed id (consumer)
            device UUID, memory handle, offset (producer)  | why it was refused (consumer)
 
     producer                              consumer
@@ -21,6 +21,9 @@ a torch tensor has) go into the arena, at the same slot.
   needs a shared /dev/shm and leaves a dead producer's half copy to be sorted out by the consumer.)
 - The consumer waits for everything that it put on the device before it gives a slot back.
 - Export ids grow and are odd; an even one says that the last arena was withdrawn.
+- The arena is freed only when the consumer has said that it will not open it (refused), or will not
+  touch it again (closed): having seen no import proves nothing, as one may be under way. Without
+  its word, as when it was killed, the memory goes with the producer's process.
 - A new generation makes no new arena: it lives as long as its producer's process. A consumer that
   takes note of a reset looks for a new export before it acknowledges, so the producer never writes
   into an arena that nobody can read.
@@ -50,7 +53,7 @@ DEVICE_PART: Final = 1 << 31
 
 DEVICE_ALIGN_BYTES: Final = 512
 ARENA_BYTES_MIN: Final = 2 << 20
-_EXPORT_WORD, _IMPORTED_WORD, _REFUSED_WORD, _OFFSET_WORD = 0, 8, 16, 24
+_EXPORT_WORD, _IMPORTED_WORD, _REFUSED_WORD, _OFFSET_WORD, _CLOSED_WORD = 0, 8, 16, 24, 28
 _UUID_AT, _HANDLE_AT, _REASON_AT, _REASON_BYTES = 256, 320, 512, 200
 
 log = logging.getLogger(__name__)
@@ -207,12 +210,12 @@ class CudaProducer(HostProducer):
             log.warning("frames go through host memory: %s", reason)
 
     def close(self) -> None:
-        """Withdraw the export. The arena is freed when nobody has it open, else with the process,
-        since memory must not be freed under an importer."""
-        imported = self._page.words[_IMPORTED_WORD] == self._export
+        """Withdraw the export, and free the arena if the consumer has given its word."""
         if self._arena:
-            self._page.words[_EXPORT_WORD] = self._export + 1
-            if not imported:
+            words = self._page.words
+            words[_EXPORT_WORD] = self._export + 1
+            fence()
+            if self._export in (words[_REFUSED_WORD], words[_CLOSED_WORD]):
                 self._driver.free(self._arena)
         self._arena = 0
         self._page.close()
@@ -258,6 +261,7 @@ class CudaConsumer(HostConsumer):
         if export == self._seen and words[_IMPORTED_WORD] == export:
             return
         self._seen = export
+        words[_CLOSED_WORD] = 0  # what an earlier consumer said does not hold for this one
         fence()
         self._close_arena()
         reason = self._open_arena() if export & 1 else ""
@@ -266,7 +270,7 @@ class CudaConsumer(HostConsumer):
             encoded = reason.encode()[:_REASON_BYTES].ljust(_REASON_BYTES, b"\0")
             self._page.view[_REASON_AT : _REASON_AT + _REASON_BYTES] = encoded
         fence()
-        words[_REFUSED_WORD] = export if reason else 0
+        words[_REFUSED_WORD] = export if reason and export & 1 else 0
         words[_IMPORTED_WORD] = export if self._base else 0
 
     def _open_arena(self) -> str:
@@ -309,8 +313,10 @@ class CudaConsumer(HostConsumer):
         return views, tuple(on_device) if any(on_device) else ()
 
     def close(self) -> None:
-        """Give up the arena before its producer frees it."""
+        """Give up the arena before its producer frees it, and say so."""
         self._close_arena()
         self._page.words[_IMPORTED_WORD] = 0
+        fence()
+        self._page.words[_CLOSED_WORD] = self._seen
         self._page.close()
         super().close()

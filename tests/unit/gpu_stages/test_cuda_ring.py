@@ -199,6 +199,53 @@ def test_memory_is_not_freed_under_an_importer(
     assert sink.open_count() == 0, "the consumer let go of what was withdrawn"
 
 
+def test_memory_is_not_freed_while_an_import_is_under_way(
+    ring: CudaRing, source: FakeCuda, sink: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The producer closes between the consumer's opening of the handle and its word that it did:
+    the stand-in refuses to free what is open."""
+    producer, consumer = CudaProducer(ring.as_json(), source), CudaConsumer(ring.as_json(), sink)
+    opened = sink.open_handle
+
+    def open_then_lose_the_producer(handle: bytes) -> int:
+        address = opened(handle)
+        producer.close()
+        return address
+
+    monkeypatch.setattr(sink, "open_handle", open_then_lose_the_producer)
+    producer.publish(HEADER, [source.array(b"picture")])
+    consumer.take()
+    assert "open_handle" in sink.calls
+    assert "free" not in source.calls
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_memory_is_freed_on_the_consumer_s_word(
+    ring: CudaRing, source: FakeCuda, sink: FakeCuda, refused: bool
+) -> None:
+    producer = CudaProducer(ring.as_json(), source)
+    consumer = CudaConsumer(ring.as_json(), None if refused else sink)
+    array = source.array(b"picture")
+    for _ in range(2):
+        producer.publish(HEADER, [array])
+        consumer.release(take(consumer))
+    if not refused:
+        assert sink.open_count() == 1
+        consumer.close()
+    producer.close()
+    assert source.calls.count("free") == 1
+
+
+def test_without_the_consumer_s_word_the_memory_stays(
+    ring: CudaRing, source: FakeCuda, sink: FakeCuda
+) -> None:
+    producer, consumer = CudaProducer(ring.as_json(), source), CudaConsumer(ring.as_json(), sink)
+    producer.publish(HEADER, [source.array(b"picture")])
+    producer.close()
+    assert "free" not in source.calls, "an import may be under way"
+    consumer.close()
+
+
 def test_what_does_not_fit_the_device_slot_is_refused(
     ring: CudaRing, source: FakeCuda, sink: FakeCuda
 ) -> None:
