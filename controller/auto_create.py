@@ -41,13 +41,18 @@ class OpenedByRecord:
     partition: int
     offset: int
     generation: Generation | None
+    options: LiveOptions
 
 
 def events_of_opening(live: OpenedByRecord, mint: IdMint, at_ms: int) -> list[LiveEvent]:
     """What is said of it: as of a live that Dispatch opened, with its cause."""
     owner = live.generation or Generation("", 0)
     kinds: dict[EventKind, dict[str, str | int | float | bool | None]] = {
-        EventKind.STATE_UPDATED: {"state": "open", "partition": live.partition}
+        EventKind.STATE_UPDATED: {
+            "state": "open",
+            "partition": live.partition,
+            "options": live.options.as_json(),
+        }
     }
     if live.generation is not None:
         kinds[EventKind.GENERATION_COMMITTED] = {
@@ -126,7 +131,11 @@ class AutoCreate:
                 offset=raw.offset,
                 owner=outcome.generation and outcome.generation.worker_id,
             )
-            self._opened(OpenedByRecord(live_id, raw.partition, raw.offset, outcome.generation))
+            self._opened(
+                OpenedByRecord(
+                    live_id, raw.partition, raw.offset, outcome.generation, self._options
+                )
+            )
         return outcome
 
     async def _targets(self) -> tuple[str, ...]:

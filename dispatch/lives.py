@@ -187,12 +187,11 @@ class LiveService:
         self, live_id: str, generation: Generation, partition: int, options: LiveOptions
     ) -> None:
         """With its options, so that the topics alone tell how a live has to be replayed."""
-        given = json.dumps(options.as_mapping(), separators=(",", ":"))
         self._publisher.report(
             EventKind.STATE_UPDATED,
             live_id,
             generation,
-            {"state": "open", "partition": partition, "options": given},
+            {"state": "open", "partition": partition, "options": options.as_json()},
         )
         self._publisher.report(
             EventKind.GENERATION_COMMITTED,

@@ -3,6 +3,7 @@
 PURE.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -91,3 +92,7 @@ class LiveOptions:
     def as_mapping(self) -> dict[str, object]:
         """A JSON object that `from_mapping` reads back."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def as_json(self) -> str:
+        """The same as text, as the event that opens a live carries it."""
+        return json.dumps(self.as_mapping(), separators=(",", ":"))
