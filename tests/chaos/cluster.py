@@ -309,6 +309,18 @@ class Cluster:
             await running.process.wait()
             return None
 
+    def give_up(self, slot: Slot) -> None:
+        """Whatever runs here is nobody's any more; the slot is empty."""
+        if slot.running is not None:
+            slot.running.told_to_end = True
+            slot.running = None
+
+    async def end_at_once(self, running: Running) -> None:
+        """SIGKILL for one that may be in no slot."""
+        running.told_to_end = True
+        self._signal(running, signal.SIGKILL)
+        await running.process.wait()
+
     def stop(self, running: Running) -> None:
         """SIGSTOP."""
         running.stopped = True

@@ -31,27 +31,23 @@ class Journal:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._reading = asyncio.Lock()
+        self._after = ENTRIES
         self.entries: list[JournalEntry] = []
 
     async def catch_up(self) -> None:
-        """Everything that was committed before this call is in `entries`, in commit order."""
+        """Everything that was committed before this call is in `entries`, in commit order, each
+        once, whoever else reads and wherever a reader is cancelled."""
         async with self._reading:
-            self.entries += await self._take()
+            while page := await self._db.read(
+                lambda tr: tr.get_range(self._after, ENTRIES_END, limit=_PAGE)
+            ):
+                self.entries += [pickle.loads(raw) for _, raw in page]
+                self._after = end = page[-1][0] + b"\x00"
 
-    async def _take(self) -> list[JournalEntry]:
-        new: list[JournalEntry] = []
-        while True:
-            page = await self._db.read(lambda tr: tr.get_range(ENTRIES, ENTRIES_END, limit=_PAGE))
-            if not page:
-                break
-            new += [pickle.loads(raw) for _, raw in page]
-            last = page[-1][0] + b"\x00"
+                def forget(tr: Transaction, end: bytes = end) -> None:
+                    tr.clear_range(ENTRIES, end)
 
-            def forget(tr: Transaction, end: bytes = last) -> None:
-                tr.clear_range(ENTRIES, end)
-
-            await self._db.run(forget)
-        return new
+                await self._db.run(forget)
 
 
 def missed(entries: Iterable[JournalEntry], store: Mapping[bytes, bytes]) -> list[bytes]:

@@ -25,6 +25,7 @@ CALM_S = 4.0
 
 TERMINATE_S = 60.0
 STOPS_ITSELF_S = 4.0
+GIVES_WAY_S = 60.0
 WORKING_MIN = 1
 """So many workers are left without a fault at any time, unless the schedule cuts them all."""
 
@@ -248,6 +249,26 @@ class Nemesis:
         return await self._with("worker", planned, lambda _, one: self._pause(one, planned.for_s))
 
     _do_pause_short = _do_pause_long
+
+    async def _do_twin(self, planned: Planned) -> bool:
+        """A worker hangs and is replaced on its node; then it goes on, and has to give way."""
+
+        async def work(slot: Slot, old: Running) -> None:
+            self._note("twin", old.name)
+            self.cluster.stop(old)
+            try:
+                await asyncio.sleep(planned.for_s)
+                self.cluster.give_up(slot)
+                await self._restart(slot, 0.0)
+                self.cluster.resume(old)
+                async with asyncio.timeout(GIVES_WAY_S):
+                    await old.process.wait()
+            except TimeoutError:
+                self.cluster.surprises.append(f"{old.name} does not give way to its twin")
+            finally:
+                await self.cluster.end_at_once(old)
+
+        return await self._with("worker", planned, work)
 
     async def _do_dispatch_pause(self, planned: Planned) -> bool:
         return await self._with("dispatch", planned, lambda _, one: self._pause(one, planned.for_s))

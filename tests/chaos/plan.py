@@ -38,6 +38,7 @@ KINDS = (
     Kind("pause_long", 8, (4.5, 8.0)),
     Kind("pause_short", 3, (0.3, 2.5)),
     Kind("pause_after_release", 10, (4.5, 8.0)),
+    Kind("twin", 4, (0.5, 6.0)),
     Kind("kafka_black", 5, (2.0, 12.0)),
     Kind("kafka_closed", 4, (1.0, 8.0)),
     Kind("kafka_reset", 2, (0.1, 0.2)),

@@ -49,6 +49,12 @@ async def test_commits_of_two_processes_stand_in_one_order(tmp_path: Path) -> No
         await asyncio.gather(*(write(at % 2, at) for at in range(50)))
         await journaled[0].run(lambda tr: tr.add(keys.beat("w"), 1))
         journal = Journal(first)
+        for steps in range(8):
+            cancelled = asyncio.create_task(journal.catch_up())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            cancelled.cancel()
+            await asyncio.gather(cancelled, return_exceptions=True)
         await asyncio.gather(*(journal.catch_up() for _ in range(3)))
         found = journal.entries
         assert await first.read(lambda tr: tr.get(keys.cursor("a"))) == found[-1][2][0][1]
