@@ -74,7 +74,7 @@ class Tally:
 
     checker: OffsetChecker
     places: dict[tuple[str, int], Place] = field(default_factory=dict[tuple[str, int], Place])
-    lives: set[bytes | None] = field(default_factory=set[bytes | None])
+    lives: set[bytes] = field(default_factory=set[bytes])
     records: int = 0
     events: int = 0
 
@@ -83,7 +83,8 @@ class Tally:
         header = self.checker.header
         if isinstance(entry, CapturedRecord):
             self.records += 1
-            self.lives.add(entry.key)
+            if entry.key is not None:
+                self.lives.add(entry.key)
             topic, spans = entry.topic, header.ranges
         else:
             self.events += 1
@@ -178,7 +179,8 @@ async def capture_from(
     transport: Transport, request: CaptureRequest, wanted: Wanted, now_ms: int, output: Output
 ) -> Captured:
     """The same from an open transport, with its own and the file's errors."""
-    if request.resume and part_of(request.out).exists():
+    part = part_of(request.out)
+    if request.resume and part.exists() and part.stat().st_size:
         return await _go_on_with(transport, request, output)
     async with open_source(transport, wanted, now_ms) as source:
         if source.events is None:

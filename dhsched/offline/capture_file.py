@@ -188,15 +188,14 @@ class CaptureWriter:
         refuse_existing(path, overwrite=overwrite)
         self._overwrite = overwrite
         self._begin(header, codec)
-        flags = os.O_RDWR | os.O_CREAT | (0 if overwrite else os.O_EXCL)
-        try:
-            self._file = _locked(self.part, flags)
-            self._file.truncate(0)
-        except FileExistsError as error:
+        if self.part.exists() and self.part.stat().st_size and not overwrite:
             raise CaptureError(
                 f"{self.part} is left of a capture that was interrupted: go on with --resume, "
                 "or start over with --overwrite"
-            ) from error
+            )
+        try:
+            self._file = _locked(self.part, os.O_RDWR | os.O_CREAT)
+            self._file.truncate(0)
         except OSError as error:
             raise CaptureError(f"cannot write {self.part}: {error.strerror}") from error
         metadata = {
@@ -207,7 +206,12 @@ class CaptureWriter:
         sync = os.urandom(SYNC_BYTES)
         head = write_header(metadata, sync)
         self._head = ContainerHeader(metadata, sync, len(head))
-        self._put(head)
+        try:
+            self._file.write(head)
+            self._file.flush()
+        except OSError as error:
+            self.discard()
+            raise CaptureError(f"cannot write {self.part}: {error.strerror}") from error
 
     @classmethod
     def resume(
@@ -367,6 +371,10 @@ def _locked(part: Path, flags: int) -> BinaryIO:
     except BlockingIOError as error:
         file.close()
         raise CaptureError(f"another process writes {part} right now") from error
+    if not part.exists() or os.fstat(file.fileno()).st_ino != part.stat().st_ino:
+        # Between opening and locking it, its writer gave it its final name: hands off.
+        file.close()
+        raise CaptureError(f"another process has just finished {part}")
     return file
 
 

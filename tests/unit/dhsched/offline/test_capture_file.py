@@ -306,6 +306,19 @@ def files_of_at_most(size: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
+def test_a_disk_without_room_for_the_beginning_keeps_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.avro"
+    with files_of_at_most(100), pytest.raises(CaptureError, match="cannot write"):
+        CaptureWriter(path, HEADER)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_capture_that_was_killed_before_its_beginning_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.avro"
+    part_of(path).touch()
+    assert read(write(path, [record(0)])) == [record(0)]
+
+
 def write_all(writer: CaptureWriter, entries: list[Entry]) -> None:
     for entry in entries:
         writer.write(entry)

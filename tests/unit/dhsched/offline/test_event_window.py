@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from dhsched.offline.entries import CapturedEvent, generation_of, options_of
 from dhsched.offline.event_window import EventWindow, OpenLives
 from schemas.events import EventKind, LiveEvent
-from schemas.options import LiveOptions
+from schemas.options import BadOptions, LiveOptions
 from schemas.partition import partition_of
 from tests.unit.dhsched.offline.captures import HEADER, START_MS
 
@@ -76,10 +78,15 @@ def test_a_live_opened_again_under_its_id_has_nothing_of_its_earlier_life() -> N
 
 def test_what_events_tell_a_replay() -> None:
     options = LiveOptions(look="clay", seed=7)
-    text = '{"look":"clay","seed":7}'
+    text = options.as_json()
     assert options_of(said(EventKind.STATE_UPDATED, state="open", options=text)) == options
+    some = said(EventKind.STATE_UPDATED, state="open", options='{"look":"clay","seed":7}')
+    assert options_of(some) == options
     assert options_of(OPEN) is None
     assert options_of(said(EventKind.STATE_UPDATED, state="closed", options=text)) is None
+    for bad in ("{", "[]", '{"hat": 1}', '{"speed": 9}'):
+        with pytest.raises(BadOptions):
+            options_of(said(EventKind.STATE_UPDATED, state="open", options=bad))
     found = generation_of(replace(NEXT_CLAIM, data={"segments": 2, "frame": 75}))
     assert found is not None
     assert (found.epoch, found.next_offset, found.segments, found.frame) == (2, 5, 2, 75)
