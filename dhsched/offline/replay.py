@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from dhsched.command_line import USAGE_STATUS
 from dhsched.offline.capture_file import CaptureError, CaptureReader
-from dhsched.offline.entries import Entry
+from dhsched.offline.entries import CapturedRecord, Entry
 from dhsched.offline.film import FilmFiles
 from dhsched.offline.formats import DEFAULT_LIVE, Format, open_entries, read_as_entries
 from dhsched.offline.offsets import FindingKind, OffsetChecker
@@ -154,13 +154,12 @@ def _look_over(path: Path, name: str, request: ReplayRequest) -> Source:
     try:
         with open_entries(path, request.format, live_id=live_id) as reader:
             checker = OffsetChecker(reader.header)
-            found = survey(_seen(reader, checker), request.live_id)
+            digest = hashlib.sha256()
+            found = survey(_seen(reader, checker, digest.update), request.live_id)
             checker.finish()
             truncated_at = reader.truncated_at
             partitions = max(reader.header.partition_count, found.partitions)
             is_capture = isinstance(reader, CaptureReader)
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except CaptureError as error:
         raise CommandFailed(str(error)) from error
     except OSError as error:
@@ -171,15 +170,23 @@ def _look_over(path: Path, name: str, request: ReplayRequest) -> Source:
         request.format,
         found,
         partitions,
-        digest,
+        digest.hexdigest(),
         truncated_at,
         tuple(_notes(found, checker)) if is_capture else (),
     )
 
 
-def _seen(entries: Iterable[Entry], checker: OffsetChecker) -> Iterator[Entry]:
+def _seen(
+    entries: Iterable[Entry], checker: OffsetChecker, hashed: Callable[[bytes], None]
+) -> Iterator[Entry]:
+    """What the entries hold is hashed, not the file: that names the time of its capture, too."""
     for entry in entries:
         checker.see(entry)
+        hashed(b"%d %d %d " % (entry.partition, entry.offset, entry.timestamp_ms))
+        if isinstance(entry, CapturedRecord):
+            hashed(b"%r %r" % (entry.key, entry.value))
+        else:
+            hashed(entry.event.event_id.encode())
         yield entry
 
 
