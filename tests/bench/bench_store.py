@@ -36,12 +36,11 @@ from schemas.store_values import (
     WorkerState,
     WorkerValue,
 )
-from tests.bench.figures import Row, load, row
+from tests.bench.figures import Row, load, percentile, row
 
 LIVES = 256
-ROUNDS = 41
-SINGLES = 60
-SINGLE_ROUNDS = 9
+BATCHES = 100
+SINGLES = 400
 
 Bare = tuple[bytes, bytes, bytes, bytes, bytes]
 """(gen key, cursor key, cursor, progress key, checkpoint) of one release."""
@@ -97,10 +96,10 @@ def create_request(name: str, target: str, draw: int) -> CreateLive:
     return CreateLive(name, LiveOptions(), draw % 24, target, f"c{name}", f"k{name}", 1, draw)
 
 
-async def timed(call: Awaitable[object]) -> float:
+async def timed_ms(call: Awaitable[object]) -> float:
     begun_s = time.perf_counter()
     await call
-    return time.perf_counter() - begun_s
+    return (time.perf_counter() - begun_s) * 1000
 
 
 async def released(db: Database, items: list[ReleaseItem]) -> None:
@@ -108,18 +107,13 @@ async def released(db: Database, items: list[ReleaseItem]) -> None:
     assert all(isinstance(result, Released) for result in results)
 
 
-async def one_by_one(db: Database, items: list[ReleaseItem]) -> None:
-    for item in items:
-        await released(db, [item])
-
-
 async def beside(
     ours: Callable[[int], Awaitable[object]], bare: Callable[[int], Awaitable[object]], rounds: int
-) -> tuple[float, float]:
-    """Median seconds of both, measured in turns; the first round warms up."""
-    pairs = [(await timed(ours(i)), await timed(bare(i))) for i in range(rounds + 1)]
+) -> tuple[list[float], list[float]]:
+    """Milliseconds of both, measured in turns; the first round warms up."""
+    pairs = [(await timed_ms(ours(i)), await timed_ms(bare(i))) for i in range(rounds + 1)]
     mine, its = zip(*pairs[1:], strict=True)
-    return statistics.median(mine), statistics.median(its)
+    return list(mine), list(its)
 
 
 @contextmanager
@@ -148,42 +142,36 @@ async def both_ways(
     backend: str, db: Database, bare_release: Callable[[list[Bare]], Awaitable[object]]
 ) -> list[Row]:
     """The rows of one backend: batches of `LIVES`, then one at a time."""
-    batches = [batch(offset) for offset in range(ROUNDS + 1)]
-    bare_batches = [bare_batch(offset) for offset in range(ROUNDS + 1)]
-    ours_s, bare_s = await beside(
-        lambda i: released(db, batches[i]), lambda i: bare_release(bare_batches[i]), ROUNDS
-    )
-    singles = [batch(ROUNDS + 1 + offset, SINGLES) for offset in range(SINGLE_ROUNDS + 1)]
-    bare_singles = [bare_batch(ROUNDS + 1 + at, SINGLES) for at in range(SINGLE_ROUNDS + 1)]
+    found: list[Row] = []
+    offset = 0
+    for way, lives, rounds in (("batched", LIVES, BATCHES), ("single", 1, SINGLES)):
+        ours = [batch(at, lives) for at in range(offset, offset + rounds + 1)]
+        bare = [bare_batch(at, lives) for at in range(offset, offset + rounds + 1)]
+        offset += rounds + 1
 
-    async def bare_one_by_one(i: int) -> None:
-        for item in bare_singles[i]:
-            await bare_release([item])
+        async def our_turn(i: int, items: list[list[ReleaseItem]] = ours) -> None:
+            await released(db, items[i])
 
-    one_s, bare_one_s = await beside(
-        lambda i: one_by_one(db, singles[i]), bare_one_by_one, SINGLE_ROUNDS
-    )
-    against = f"bare {backend}, the same reads and writes"
-    return [
-        row(
-            f"release_batched_vs_bare_{backend}",
-            LIVES / ours_s,
-            "releases/s",
-            against,
-            LIVES / bare_s,
-            batch=LIVES,
-            load=load(),
-        ),
-        row(
-            f"release_single_vs_bare_{backend}",
-            SINGLES / one_s,
-            "releases/s",
-            against,
-            SINGLES / bare_one_s,
-            p50_ms=round(one_s / SINGLES * 1000, 3),
-            load=load(),
-        ),
-    ]
+        async def bare_turn(i: int, items: list[list[Bare]] = bare) -> None:
+            await bare_release(items[i])
+
+        ours_ms, bare_ms = await beside(our_turn, bare_turn, rounds)
+        found.append(
+            row(
+                f"release_{way}_vs_bare_{backend}",
+                lives * 1000 / statistics.median(ours_ms),
+                "releases/s",
+                f"bare {backend}, the same reads and writes",
+                lives * 1000 / statistics.median(bare_ms),
+                lives=lives,
+                commit_p50_ms=round(percentile(ours_ms, 0.5), 3),
+                commit_p99_ms=round(percentile(ours_ms, 0.99), 3),
+                bare_commit_p50_ms=round(percentile(bare_ms, 0.5), 3),
+                bare_commit_p99_ms=round(percentile(bare_ms, 0.99), 3),
+                load=load(),
+            )
+        )
+    return found
 
 
 async def against_lmdb(directory: Path) -> list[Row]:
