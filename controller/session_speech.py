@@ -18,9 +18,16 @@ class SessionSpeech(SessionCore):
     """The part of the machine between the permit and the last sample."""
 
     def _feed(self, event: ev.ReleaseDone, ask: Ask, now_ms: int) -> None:
-        """Straight from the permit to the ring, each segment once, in order."""
+        """Straight from the permit to the ring, each segment once, in order.
+
+        The stages may have lost or refused, since this was asked for, what stands before it. Then
+        nothing of it is fed: the next release asks for all of them.
+        """
         segments = ask.request.segments
-        self.speech.fed(frozenset(one.segment_id for one in segments), now_ms)
+        permitted = frozenset(one.segment_id for one in segments)
+        if any(one.segment_id not in permitted for one in self.speech.unfed()):
+            return
+        self.speech.fed(permitted, now_ms)
         self._out.extend(do.Feed(event.permit, segment) for segment in segments)
 
     def _interrupted(self, queue: TextQueue, seen: ev.InterruptSeen) -> None:

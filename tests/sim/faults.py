@@ -23,7 +23,7 @@ from tests.sim import spies
 from tests.sim.outages import Outages
 from tests.sim.recorder import process_name
 from tests.sim.standins import WatchFaults
-from tests.sim.texts import mark_value, text_value
+from tests.sim.texts import LONG_ENDING, mark_value, text_value
 
 if TYPE_CHECKING:
     from tests.sim.world import Node, Replica, World
@@ -214,6 +214,20 @@ class Script(Outages):
         node = self.world.nodes[at]
         if node is not None:
             self.world.crash(node)
+
+    def _crash_speaking(self, at: int, seed: int) -> None:
+        """In the middle of a sentence that is longer than a checkpoint interval."""
+        world = self.world
+        node = world.nodes[at]
+        incarnation = None if node is None else node.worker.incarnation
+        if node is None or incarnation is None:
+            return
+        for live_id, owner in sorted(world.recorder.owner.items()):
+            if owner[0] == incarnation.worker_id and live_id in world.authors:
+                value = text_value(world.authors[live_id].next_text(LONG_ENDING), None)
+                world.broker.append(TEXT_TOPIC, world.partition(live_id), live_id.encode(), value)
+                world.loop.call_later((200 + seed % 160) / 1000, world.crash, node)
+                return
 
     def _restart(self, at: int, seed: int) -> None:
         """A crash, and a new start of the same node soon."""

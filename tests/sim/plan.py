@@ -165,7 +165,10 @@ def _faults(plan: Plan, rng: Random) -> list[Action]:
     workers = len(plan.capacities)
     for kind, chance in _FAULTS:
         if rng.random() < chance:
-            found.append((_at(rng, 80, 540), kind, (rng.randrange(workers), rng.getrandbits(30))))
+            latest = _EARLY.get(kind, 540)
+            found.append(
+                (_at(rng, 80, latest), kind, (rng.randrange(workers), rng.getrandbits(30)))
+            )
     return found
 
 
@@ -184,6 +187,7 @@ _FAULTS = (
     ("foreign", 0.1),
     ("flood", 0.12),
     ("twin_recovery", 0.1),
+    ("crash_speaking", 0.06),
     ("cut_broker", 0.1),
     ("cut_broker_dispatch", 0.05),
     ("broker_away", 0.04),
@@ -193,3 +197,6 @@ _FAULTS = (
     ("store_away", 0.04),
     ("truncate", 0.12),
 )
+
+_EARLY = {"crash_speaking": 230}
+"""What takes its time has to begin early."""

@@ -139,6 +139,7 @@ class _Live:
         """Ranges of the log that an interrupt skipped, or that are told to be lost."""
         self._released = (-1, "")
         """The version and the id of the last release."""
+        self._unnamed = 0
         self._lost: list[Span] = []
         self._disposed: list[Span] = []
         """What custodians took while nobody owned the live."""
@@ -186,7 +187,7 @@ class _Live:
     def told_lost(self, entry: h.Lettered) -> None:
         """What lies between the cursor and this offset, and is deleted, need not be spoken.
 
-        One word for all lives without an owner is not enough for one that is open.
+        One word for all lives without an owner is not enough for one that is open, until it closes.
         """
         end = min(entry.offset + 1, self.log_start)
         if entry.live_id:
@@ -195,7 +196,13 @@ class _Live:
                     span = (begin, min(until, end))
                     self._settled_offsets.append(span)
                     self._covered.append((self._place(span[0]), self._place(span[1])))
-        if end > self._cursor and (entry.live_id or not self._is_open):
+        if entry.live_id or not self._is_open:
+            self._lost_below(end)
+        else:
+            self._unnamed = max(self._unnamed, end)
+
+    def _lost_below(self, end: int) -> None:
+        if end > self._cursor:
             lost = (self._reached(), self._place(end))
             self._settled_offsets.append((self._cursor, end))
             self._lost.append(lost)
@@ -249,6 +256,7 @@ class _Live:
             self._cut(self._place(self._cursor))
             self._twice(self._hearing.settle())
             self._hearing.closed()
+            self._lost_below(self._unnamed)
 
     def _cut(self, upto: int) -> None:
         """What was released and not spoken need not be spoken any more."""

@@ -288,6 +288,41 @@ def test_a_lost_stage_binds_again_and_skips_what_was_heard() -> None:
     assert segment.skip_samples == 1920
 
 
+def test_what_is_lost_while_a_release_is_under_way_is_fed_before_what_comes_with_it() -> None:
+    machine = in_state(State.SPEAKING)
+    first = machine.speech.first
+    assert first is not None
+    request = asking(machine, 6)
+    machine.handle(ev.StagesLost("render"), 30)
+    machine.handle(ev.Bound(0, 2), 30)
+    out = machine.handle(ev.ReleaseDone(permit_of(request)), 40)
+    assert "Feed" not in kinds(out), "the first segment is not in the stages any more"
+    again = request_in(out)
+    both = [first.segment.segment_id, request.segments[0].segment_id]
+    assert [one.segment_id for one in again.segments] == both
+    out = machine.handle(ev.ReleaseDone(permit_of(again)), 50)
+    fed = [one.segment.segment_id for one in out if isinstance(one, do.Feed)]
+    assert fed == both
+
+
+def test_what_found_no_room_while_a_release_is_under_way_is_fed_before_what_comes_with_it() -> None:
+    machine = claimed()
+    records = tuple(text(offset, "Hello. ") for offset in (5, 6))
+    request = request_in(machine.handle(ev.RecordsRead(records[:1], 6), 10))
+    machine.handle(ev.RecordsRead(records[1:], 7), 10)
+    out = machine.handle(ev.ReleaseDone(permit_of(request)), 20)
+    next_request = request_in(out)
+    machine.handle(ev.FeedRefused(request.segments[0].segment_id), 20)
+    out = machine.handle(ev.ReleaseDone(permit_of(next_request)), 30)
+    assert "Feed" not in kinds(out), "the segment before it found no room"
+    due_ms = machine.deadline_ms
+    assert due_ms is not None
+    again = request_in(machine.handle(ev.TimeReached(), due_ms))
+    assert [one.segment_id for one in again.segments] == [
+        one.segment_id for one in (*request.segments, *next_request.segments)
+    ]
+
+
 def test_nothing_is_released_while_the_stages_have_no_slot() -> None:
     machine = SessionMachine("anna", ME)
     machine.handle(ev.Started("claim-1"), 0)
