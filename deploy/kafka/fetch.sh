@@ -1,10 +1,11 @@
 #!/bin/sh
 # Copies the jars of Apache Kafka named by pom.xml to build/kafka/libs, unless they are there.
-# Usage: sh deploy/kafka/fetch.sh [LIBS]        Needs Java 17 and Maven. Prints the folder.
+# Usage: sh deploy/kafka/fetch.sh [LIBS [POM]]  Needs Java 17 and Maven. Prints the folder.
 set -eu
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 libs=${1:-"$here/../../build/kafka/libs"}
-want=$(cksum <"$here/pom.xml")
+pom=${2:-"$here/pom.xml"}
+want=$(cksum <"$pom")
 
 if [ "$(cat "$libs/.complete" 2>/dev/null || true)" = "$want" ]; then
     echo "$libs"
@@ -16,7 +17,7 @@ mkdir -p "$(dirname -- "$libs")"
 fresh=$(mktemp -d "$libs.XXXXXX")
 trap 'rm -rf "$fresh"' EXIT
 echo "Fetching Apache Kafka's jars with Maven ..." >&2
-mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies "-Dlibs=$fresh" >&2
+mvn -q -B -f "$pom" dependency:copy-dependencies "-Dlibs=$fresh" >&2
 echo "$want" >"$fresh/.complete"
 chmod 755 "$fresh"
 rm -rf "$libs"
