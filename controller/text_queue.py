@@ -284,8 +284,7 @@ class TextQueue:
         if step.version != self._version:
             return
         leave = self._entries.popleft
-        for _ in range(step.entries):
-            self._size -= leave().size
+        self._size -= sum([leave().size for _ in range(step.entries)])
         for _ in step.cuts:
             self._ready.popleft()
 
