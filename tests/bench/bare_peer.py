@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer
 
 from schemas.registry import versions
 from schemas.topics import TEXT_TOPIC
-from tests.bench.talking import Inbox, tell
+from tests.bench.talking import STOPPED_MS_MAX, Inbox, tell
 
 SINGLE_OBJECT_HEADER_BYTES = 10
 
@@ -32,6 +32,8 @@ async def serve(kafka: str) -> None:
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         fetch_max_wait_ms=250,
+        session_timeout_ms=STOPPED_MS_MAX,
+        max_poll_interval_ms=STOPPED_MS_MAX + 60_000,
     )
     await consumer.start()
     inbox = await Inbox.open()

@@ -41,7 +41,7 @@ from schemas.text_record import RecordKind, TextRecord, encode_text_record
 from schemas.topics import TEXT_TOPIC
 from tests.bench.figures import Row, load, row
 from tests.bench.rival_library import NotThere, rival_python
-from tests.bench.talking import Peer
+from tests.bench.talking import STOPPED_MS_MAX, Peer
 from tests.support.apache_kafka import ApacheKafka, KafkaUnavailable
 
 LIVES = 500
@@ -305,4 +305,4 @@ def _peer(*command: str, **more: str) -> Iterator[Peer]:
 
 def _worker(kafka: str, store: str) -> contextlib.AbstractContextManager[Peer]:
     options = ("--kafka", kafka, "--store", store, "--node", "one", "--capacity", str(LIVES))
-    return _peer("tests.bench.worker_peer", *options)
+    return _peer("tests.bench.worker_peer", *options, "--session-ms", str(STOPPED_MS_MAX))

@@ -19,6 +19,7 @@ from quixstreams import Application, message_context
 
 SINGLE_OBJECT_HEADER_BYTES = 10
 COMMIT_INTERVAL_S = 0.5
+STOPPED_MS_MAX = 90_000
 _SENTENCE = re.compile(r"[^.!?]*[.!?]\s+")
 
 
@@ -33,6 +34,10 @@ def application(kafka: str, state: str, topic: str, schema: Any) -> Application:
         processing_guarantee="exactly-once",
         loglevel="WARNING",
         consumer_poll_timeout=0.05,
+        consumer_extra_config={
+            "session.timeout.ms": STOPPED_MS_MAX,
+            "max.poll.interval.ms": STOPPED_MS_MAX + 60_000,
+        },
     )
     parsed = fastavro.parse_schema(schema)
     source = app.topic(topic, key_deserializer="str", value_deserializer="bytes")

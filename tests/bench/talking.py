@@ -16,6 +16,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 ANSWER_S_MAX = 120.0
+STOPPED_MS_MAX = 90_000
+"""How long a stopped process stays a member of its consumer group."""
 
 
 def tell(answer: dict[str, Any]) -> None:

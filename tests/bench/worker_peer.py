@@ -21,10 +21,11 @@ from controller.clock import SystemClock
 from controller.shell import Worker, WorkerOptions, WorkerWorld
 from gpu_stages.runtime_contract import BoundLive, Segment
 from hosting.collector import calm_collector
-from hosting.connections import make_transport
 from hosting.logs import configure_logs
 from ownership.open import open_database
 from schemas.text_record import TEXT_BYTES_MAX
+from stream.aiokafka_transport import AiokafkaTransport
+from stream.settings import KafkaSettings
 from tests.bench.instant_stages import DirectMedia, InstantStages
 from tests.bench.talking import Inbox, tell
 
@@ -77,7 +78,13 @@ async def serve(asked: argparse.Namespace) -> None:
     def fed(live: BoundLive, segment: Segment) -> None:
         released.append((time.monotonic(), live.live_id, segment.segment_id - 1 >> bits))
 
-    transport = make_transport(asked.kafka, "dhsched.worker")
+    settings = KafkaSettings(
+        asked.kafka,
+        client_id="dhsched.worker",
+        session_timeout_ms=asked.session_ms,
+        max_poll_interval_ms=asked.session_ms + 60_000,
+    )
+    transport = AiokafkaTransport(settings)
     rng = random.Random(os.urandom(8))
     async with await open_database(asked.store, rng) as db:
         stages = InstantStages(asked.capacity, fed)
@@ -104,6 +111,7 @@ def main() -> None:
     parser.add_argument("--store", required=True)
     parser.add_argument("--node", required=True)
     parser.add_argument("--capacity", type=int, required=True)
+    parser.add_argument("--session-ms", type=int, default=10_000)
     asked = parser.parse_args()
     configure_logs("console", "WARNING")
     calm_collector()
