@@ -48,9 +48,10 @@ def compose() -> Document:
 
 
 def kubernetes() -> list[Document]:
-    return [
-        one for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")) for one in documents(path)
-    ]
+    """Every object; the kustomization is none."""
+    paths = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+    found = [one for path in paths for one in documents(path)]
+    return [one for one in found if one["kind"] != "Kustomization"]
 
 
 def parses(command: Sequence[str]) -> None:
