@@ -8,6 +8,8 @@ import structlog
 
 _log = structlog.get_logger(__name__)
 
+CANCEL_AGAIN_S = 1.0
+
 
 class Tasks:
     """Tasks under one roof. `failure` gives the first exception that any of them raised.
@@ -58,9 +60,10 @@ class Tasks:
         return await asyncio.shield(self._failed)
 
     async def close(self) -> None:
-        """Cancel everything and wait for its end."""
+        """Cancel everything and wait for its end; again for what did not hear it, as a library may
+        take a cancellation for its own."""
         self._closed = True
         while self._running:
             for task in tuple(self._running):
                 task.cancel()
-            await asyncio.wait(tuple(self._running))
+            await asyncio.wait(tuple(self._running), timeout=CANCEL_AGAIN_S)

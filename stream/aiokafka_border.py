@@ -26,6 +26,7 @@ _log = structlog.get_logger(__name__)
 # Stopping flushes and says goodbye, both of which wait for a broker that may be gone.
 STOP_TIMEOUT_S = 3.0
 _RETRY_S = 0.1
+_CANCELS_MAX = 3
 
 # Commit errors that mean: this member, or its generation, is no longer the group's.
 _NOT_A_MEMBER = (
@@ -97,10 +98,22 @@ async def stop_producer(producer: AIOKafkaProducer) -> None:
     if await _stop("producer", producer.stop(), inner.client):
         return
     sender = inner._sender
-    if sender is not None and sender.sender_task is not None:
-        sender.sender_task.cancel()
-        with suppress(asyncio.CancelledError, kafka_errors.KafkaError):
-            await sender.sender_task
+    task: asyncio.Task[None] | None = None if sender is None else sender.sender_task
+    if task is None:
+        return
+    # Its last sends may wait for news of the cluster, which a closed client never gets.
+    waited_for = inner.client._md_update_fut
+    if waited_for is not None and not waited_for.done():
+        waited_for.set_result(False)
+    # It takes the first cancellation as a wish to end what is under way.
+    for _ in range(_CANCELS_MAX):
+        task.cancel()
+        await asyncio.wait([task], timeout=STOP_TIMEOUT_S / _CANCELS_MAX)
+        if task.done():
+            if not task.cancelled():
+                task.exception()
+            return
+    _log.warning("kafka_sender_left_behind")
 
 
 async def _stop(what: str, stopping: Coroutine[Any, Any, None], client: Any) -> bool:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+import controller.tasks
 from controller.tasks import Tasks
 
 
@@ -34,3 +35,26 @@ async def test_the_first_failure_is_the_one_that_counts() -> None:
     assert await tasks.failure() is first
     waiting = asyncio.ensure_future(tasks.failure())
     assert await waiting is first
+
+
+async def test_a_task_that_took_a_cancellation_for_its_own_is_cancelled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(controller.tasks, "CANCEL_AGAIN_S", 0.05)
+    heard: list[int] = []
+
+    async def deaf_once() -> None:
+        while True:
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                heard.append(1)
+                if len(heard) > 1:
+                    raise
+
+    tasks = Tasks()
+    tasks.spawn(deaf_once(), "deaf")
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await tasks.close()
+    assert len(heard) == 2

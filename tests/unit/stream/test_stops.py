@@ -1,0 +1,88 @@
+"""Stopping a producer whose broker is gone ends, whatever aiokafka still waits for."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from stream import aiokafka_border
+from stream.aiokafka_border import stop_producer
+
+WAIT_S = 30.0
+
+
+class Client:
+    """Closed under its sender: the update that somebody waits for never comes."""
+
+    def __init__(self) -> None:
+        self._md_update_fut: asyncio.Future[bool] | None = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    async def close(self) -> None:
+        return
+
+
+async def for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def producer_of(client: Client, sender: "asyncio.Task[None]") -> Any:
+    return SimpleNamespace(
+        client=client, stop=for_ever, _sender=SimpleNamespace(sender_task=sender)
+    )
+
+
+async def test_a_sender_that_waits_for_news_of_the_cluster(monkeypatch: Any) -> None:
+    monkeypatch.setattr(aiokafka_border, "STOP_TIMEOUT_S", 0.3)
+    client = Client()
+    reached: list[str] = []
+
+    async def sender() -> None:
+        # As aiokafka's routine does: cancelled, it waits for what it has under way.
+        try:
+            await for_ever()
+        except asyncio.CancelledError:
+            assert client._md_update_fut is not None
+            await asyncio.shield(client._md_update_fut)
+            reached.append("the end")
+
+    task = asyncio.get_running_loop().create_task(sender())
+    async with asyncio.timeout(WAIT_S):
+        await stop_producer(cast(Any, producer_of(client, task)))
+    assert reached == ["the end"]
+
+
+async def test_a_sender_that_hears_only_the_second_cancellation(monkeypatch: Any) -> None:
+    monkeypatch.setattr(aiokafka_border, "STOP_TIMEOUT_S", 0.3)
+
+    async def sender() -> None:
+        try:
+            await for_ever()
+        except asyncio.CancelledError:
+            await for_ever()
+
+    task = asyncio.get_running_loop().create_task(sender())
+    async with asyncio.timeout(WAIT_S):
+        await stop_producer(cast(Any, producer_of(Client(), task)))
+    assert task.cancelled()
+
+
+async def test_a_sender_that_never_ends_is_left_behind(monkeypatch: Any) -> None:
+    monkeypatch.setattr(aiokafka_border, "STOP_TIMEOUT_S", 0.3)
+
+    async def sender() -> None:
+        while True:
+            try:
+                await for_ever()
+            except asyncio.CancelledError:
+                if ended:
+                    raise
+
+    ended: list[bool] = []
+    task = asyncio.get_running_loop().create_task(sender())
+    async with asyncio.timeout(WAIT_S):
+        await stop_producer(cast(Any, producer_of(Client(), task)))
+    assert not task.done()
+    ended.append(True)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
