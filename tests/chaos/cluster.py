@@ -22,6 +22,7 @@ from tests.sim import history as h
 from tests.support.apache_kafka import ROOT, ApacheKafka, KafkaUnavailable, quiet_ports
 
 LEASE_MS = 3_000
+START_AGAIN_S = 2.0
 CANNOT_START = b"cannot start: "
 
 WORKER_TOML = """\
@@ -254,7 +255,7 @@ class Cluster:
         else:
             end = output[-1_500:].decode(errors="replace")
             self.surprises.append(f"{running.name} ended by itself with status {status}: {end}")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(START_AGAIN_S)
         if slot.wanted and slot.running is None and not self._closing:
             await self.start_slot(slot)
 

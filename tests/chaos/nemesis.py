@@ -23,7 +23,7 @@ from tests.sim import history as h
 CALM_S = 4.0
 """What a fault that is alone waits before it begins, so that the last one's traces are gone."""
 
-TERMINATE_S = 60.0
+TERMINATE_S = 90.0
 STOPS_ITSELF_S = 4.0
 GIVES_WAY_S = 60.0
 WORKING_MIN = 1
@@ -400,10 +400,13 @@ class Nemesis:
         """By SIGTERM: it gives its lives away and leaves with status 0."""
         running = slot.running
         status = await self.cluster.terminate(slot, TERMINATE_S)
-        if running is not None and status is not None:
-            self._note("left" if status == 0 else "left_badly", running.name, str(status))
-            if status != 0:
-                self.cluster.surprises.append(f"{running.name} left with status {status}")
+        if running is None:
+            return
+        self._note("left" if status == 0 else "left_badly", running.name, str(status))
+        if status is None:
+            self.cluster.surprises.append(f"{running.name} did not leave in {TERMINATE_S:g} s")
+        elif status:
+            self.cluster.surprises.append(f"{running.name} left with status {status}")
 
     async def _do_terminate(self, planned: Planned) -> bool:
         async def work(slot: Slot, _: Running) -> None:
