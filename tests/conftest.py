@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.kafka_source import KafkaSource, NoKafka, embedded_source, kafka_source
 from tests.support.system import any_system, embedded_system, system
@@ -12,6 +13,12 @@ __all__ = ["any_system", "embedded_system", "system"]
 
 APART = (Path(__file__).parent / "sim", Path(__file__).parent / "chaos")
 _USED: pytest.StashKey[list[str]] = pytest.StashKey()
+
+# No test is about speed, and the machine may be busy with other work.
+settings.register_profile(
+    "any-speed", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+)
+settings.load_profile("any-speed")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
