@@ -13,6 +13,8 @@ if [ "$(cat "$libs/.complete" 2>/dev/null || true)" = "$want" ]; then
 fi
 command -v mvn >/dev/null || { echo "Maven (mvn) is missing: apt install maven" >&2; exit 1; }
 mkdir -p "$(dirname -- "$libs")"
+# Maven takes a relative folder to be beside the POM.
+libs=$(CDPATH= cd -- "$(dirname -- "$libs")" && pwd)/$(basename -- "$libs")
 # Copied beside and renamed at the end: whoever looks meanwhile sees all jars or none.
 fresh=$(mktemp -d "$libs.XXXXXX")
 trap 'rm -rf "$fresh"' EXIT
