@@ -48,6 +48,12 @@ class Controller:
     transport: MemoryTransport
     task: "asyncio.Task[None]"
 
+    def check(self) -> None:
+        """Raises ReplayFailed when it runs no more."""
+        if self.task.done():
+            error = None if self.task.cancelled() else self.task.exception()
+            raise ReplayFailed(f"{self.name} ended: {error or 'for no reason'}") from error
+
     @property
     def worker_id(self) -> str:
         """Of its present incarnation. Raises ReplayFailed between two."""
@@ -88,16 +94,13 @@ def start_controller(
     return Controller(name, worker, runtime, transport, task)
 
 
-async def settle(
-    done: Callable[[], bool], what: str, tasks: Sequence["asyncio.Task[None]"]
-) -> None:
+async def settle(done: Callable[[], bool], what: str, controllers: Sequence[Controller]) -> None:
     """Wait for something that takes no time, only turns of the loop. Raises ReplayFailed."""
     for _ in range(TURNS_MAX):
         if done():
             return
-        for task in tasks:
-            if task.done():
-                task.result()
+        for one in controllers:
+            one.check()
         await asyncio.sleep(0)
     raise ReplayFailed(f"{what} did not happen")
 
@@ -128,17 +131,17 @@ class Mover:
         """To the other controller, in one instant. Raises ReplayFailed."""
         source, self._moves = self.owner, self._moves + 1
         target, number = self.owner, self._moves
-        tasks = [source.task, target.task]
+        both = [source, target]
         session = source.worker.session(self._live_id)
         if session is None:
             raise ReplayFailed(f"{source.name} does not own the live that is to move")
         if handed_over:
             running = (State.IDLE, State.SPEAKING)
-            await settle(lambda: session.machine.state in running, "a running session", tasks)
+            await settle(lambda: session.machine.state in running, "a running session", both)
             await self._ask(source, target, number)
         else:
             await self._take(source, session.generation, target, number)
-        await settle(lambda: self.session is not None, "the move", tasks)
+        await settle(lambda: self.session is not None, "the move", both)
 
     async def _ask(self, source: Controller, target: Controller, number: int) -> None:
         """As Dispatch asks for a planned move: a slot is kept, and the source hands over."""

@@ -27,7 +27,7 @@ from gpu_stages.rings import open_consumer, open_producer
 from gpu_stages.runtime import PipelineRuntime
 from gpu_stages.runtime_contract import Segment, StageTrouble
 from gpu_stages.stage import Part, Stage
-from gpu_stages.stage_loop import Ends, StageLoop
+from gpu_stages.stage_loop import Ends, StageKeepsFailing, StageLoop
 from gpu_stages.stage_main import load_class
 from schemas.media import MediaTick
 
@@ -189,6 +189,7 @@ class LockstepRuntime(PipelineRuntime):
         self._taps = taps
         self._virtual_us = now_us
         self._turns: list[_Turns] = []
+        self._given_up = False
 
     async def start(
         self,
@@ -226,13 +227,19 @@ class LockstepRuntime(PipelineRuntime):
         self._loaded.forget_all()
 
     def pump(self) -> bool:
-        """Let the stages do all they can now; whether ticks are on their way to the controller."""
-        if not self._opened:
+        """Let the stages do all they can now; whether the controller was told of anything."""
+        if not self._opened or self._given_up:
             return False
-        now_us = self._virtual_us()
-        while any([turns.run(now_us) for turns in self._turns]):
-            pass
         before = self._counts.total()
+        now_us = self._virtual_us()
+        try:
+            while any([turns.run(now_us) for turns in self._turns]):
+                pass
+        except StageKeepsFailing as error:
+            # There is no process to start anew that could do better: the same would happen again.
+            self._given_up = True
+            self.on_gave_up("stages", str(error))
+            return True
         self._read_ticks()
         return self._counts.total() != before
 

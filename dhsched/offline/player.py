@@ -153,8 +153,8 @@ class Player:
         await self._db.close()
 
     async def _open(self) -> None:
-        tasks = [one.task for one in self._controllers]
-        await settle(lambda: all(c.worker.ready for c in self._controllers), "the start", tasks)
+        all_of_them = self._controllers
+        await settle(lambda: all(c.worker.ready for c in all_of_them), "the start", all_of_them)
         request = CreateLive(
             live_id=self._live_id,
             options=self._play.options,
@@ -167,7 +167,7 @@ class Player:
         answer = await create_live(self._db, request)
         if not isinstance(answer, Created):
             raise ReplayFailed(f"the live could not be opened: {answer}")
-        await settle(lambda: self._running() is not None, "the opening", tasks)
+        await settle(lambda: self._running() is not None, "the opening", all_of_them)
 
     # -- steps
 
@@ -232,9 +232,7 @@ class Player:
         """Let virtual time go by."""
         await asyncio.sleep(ms / 1000)
         for one in self._controllers:
-            if one.task.done():
-                one.task.result()
-                raise ReplayFailed(f"{one.name} ended by itself")
+            one.check()
         self._note_events()
         now_ms = self._clock.now_ms() - WARM_UP_MS
         if now_ms - self._told_ms >= 1_000:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -55,10 +56,10 @@ HANDED_OVER, TAKEN = True, False
 class Replayer:
     """Replays with stages that stay loaded."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **stages: Any) -> None:
         self.folder = folder
         self.keeper = StageKeeper()
-        self.stages = load_stages_config(stages_file(folder))
+        self.stages = load_stages_config(stages_file(folder, **stages))
 
     def __call__(
         self,
@@ -288,6 +289,24 @@ def test_records_out_of_order_are_no_replay(replay: Replayer) -> None:
     with pytest.raises(JobFailed, match="out of order"):
         replay(entries, "disorder")
     assert not list(replay.folder.glob("*disorder*"))
+
+
+def test_a_segment_that_no_stage_can_make_is_told_and_the_rest_is_spoken(tmp_path: Path) -> None:
+    replay = Replayer(tmp_path, voice="BrokenVoice")
+    texts = ("One. ", "This is unspeakable. ", "Three. ")
+    entries = [record(3 + at, 2_000 * at, {"text": text}) for at, text in enumerate(texts)]
+    made = replay(entries, "broken")
+    assert [one.text.strip() for one in made.segments] == ["One.", "Three."]
+    errors = [event for event in replay.events("broken") if event["kind"] == "error"]
+    assert ["no voice for this" in str(one["data"]) for one in errors] == [True]
+
+
+def test_stages_that_keep_failing_end_the_replay(tmp_path: Path) -> None:
+    replay = Replayer(tmp_path, voice="BrokenVoice", loudest=1)
+    entries = [record(3 + at, 400 * at, {"text": f"Number {at}. "}) for at in range(12)]
+    with pytest.raises(JobFailed, match="no voice for this"):
+        replay(entries, "failing")
+    assert not list(tmp_path.glob("*failing*"))
 
 
 def test_the_log_is_let_go_behind_what_is_spoken(

@@ -83,12 +83,12 @@ def write(path: Path, entries: Sequence[Entry]) -> Path:
     return path
 
 
-def stages_file(folder: Path, *, loudest: int = 8_000) -> Path:
+def stages_file(folder: Path, *, loudest: int = 8_000, voice: str = "NoiseVoice") -> Path:
     """Stages that cost nothing; sound and motion, a grey picture, the real encoder."""
     here = Path(__file__).with_name("replay_stages.py")
-    path = folder / f"stages-{loudest}.toml"
+    path = folder / f"stages-{voice}-{loudest}.toml"
     path.write_text(
-        f'[speech]\nclass = "{here}:NoiseVoice"\n[speech.settings]\nloudest = {loudest}\n'
+        f'[speech]\nclass = "{here}:{voice}"\n[speech.settings]\nloudest = {loudest}\n'
         f'[render]\nclass = "{here}:GreyPicture"\n'
     )
     return path

@@ -61,6 +61,16 @@ class NoiseVoice(Stage):
             )
 
 
+class BrokenVoice(NoiseVoice):
+    """Speaks no text with the word "unspeakable", and nothing at all when `loudest` is 1."""
+
+    def process(self, batch: Sequence[Message], rows: Sequence[LiveRow], out: Outbox) -> None:
+        texts = [bytes(message.parts[0]).decode() for message in batch]
+        if self._loudest == 1 or any("unspeakable" in text for text in texts):
+            raise RuntimeError("no voice for this")
+        super().process(batch, rows, out)
+
+
 class GreyPicture(Stage):
     """I420 of the live's size, a little brighter with each frame."""
 

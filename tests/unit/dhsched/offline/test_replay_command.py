@@ -276,7 +276,7 @@ def test_no_space_left_leaves_nothing(tmp_path: Path, output: Output) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, kept)
         signal.signal(signal.SIGXFSZ, handler)
-    assert sorted(os.listdir(tmp_path)) == ["a.avro", "stages-8000.toml"]
+    assert sorted(os.listdir(tmp_path)) == ["a.avro", "stages-NoiseVoice-8000.toml"]
 
 
 def test_wrong_stages_are_told(tmp_path: Path, output: Output) -> None:
