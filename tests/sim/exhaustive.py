@@ -317,6 +317,7 @@ def _explore(budget: int, found: Explored, part: int, parts: int) -> None:
         choices = _judge(plan, found)
         if found.schedules % _COLLECT_EVERY == 0:
             gc.collect()
+            gc.freeze()
         for step in range(begin, len(choices)):
             for other in range(1, choices[step] + 1 if left else 0):
                 waiting.append(({**plan, step: other}, step + 1, left - 1))

@@ -127,11 +127,14 @@ class Hearing:
         """Somebody owns the live from now on."""
         self._ended = entry
 
-    def saved(self, spans: tuple[Span, ...], samples: int, asked_ms: int) -> None:
-        """A checkpoint is durable."""
+    def saved(self, version: int, spans: tuple[Span, ...], samples: int, asked_ms: int) -> str:
+        """A checkpoint is durable. One of a later commit than the owner's is the owner's own."""
+        ended = self._ended
+        wrong = self.settle() if ended is not None and ended.version != version else ""
         self.checkpoint = Checkpoint(spans, samples, asked_ms)
         says_heard = self.checkpoint.says_heard
         self._at_risk = [one for one in self._at_risk if not says_heard(one[1], one[2])]
+        return wrong
 
     def closed(self) -> None:
         """Nobody goes on."""

@@ -301,7 +301,7 @@ class _Live:
         asked_ms = entry.at_ms
         if version == entry.version:
             asked_ms = self._hearing.facts.asked_ms.get(release_id, asked_ms)
-        self._hearing.saved(self._segments, entry.samples, asked_ms)
+        self._twice(self._hearing.saved(entry.version, self._segments, entry.samples, asked_ms))
         self._committed(entry.version)
 
     def _committed(self, version: int) -> None:
@@ -377,7 +377,8 @@ class _Live:
         if not settled:
             # Still to be made again, by an owner that it waits for.
             self._covered.extend(self._segments)
-        missing = gap(self._covered, self._place(self._cursor))
+        upto = self._place(self._cursor) if settled else self._reached()
+        missing = gap(self._covered, upto)
         if missing is not None:
             a, b = missing
             self._wrong(f"{self.text[a:b]!r} was released and never fed, skipped or dead-lettered")

@@ -185,3 +185,15 @@ def test_a_source_that_sounds_after_it_handed_over_is_seen() -> None:
     at = place(history, h.Unbound)
     history.insert(at, h.Heard(691, "p", "live", 1, 1, 2_400, 3_600, False, "live", 1, 1))
     assert broken(history) == {Invariant.HEARD_AGAIN}
+
+
+def test_the_next_owners_first_checkpoint_hides_nothing() -> None:
+    history = going_on(spoken(ends=handed_over(2_400), saved=1_200), 0)
+    bounds = (0, 0, 0, len(TEXT))
+    at = place(history, h.Fed, 1)
+    history[at:at] = [
+        h.ReleaseAsked(700, "q", "live", "wb", 2, "r2c"),
+        h.CursorWritten(700, 8, "q", "live", 1, "r2c", None),
+        h.ProgressWritten(700, 8, "q", "live", (bounds,), 0, -1),
+    ]
+    assert broken(history) == {Invariant.HEARD_AGAIN}
