@@ -16,6 +16,7 @@ from gpu_stages.face.parameters import Face
 BASES = 9  # 1, t, v, t*t, v*v, p, p*t, w, t*t*t
 PAIRS = 8
 SINGLES = 8
+_CORNER_SLOPE = 40.0  # the opening ends within a fortieth of the almond's height
 TONES = 8
 _COLORS = 5
 
@@ -192,6 +193,8 @@ def draw_eyes(patches: Patches, rows: Tensor, tones: Tensor, colors: Tensor, bar
     patches.shade(fold, tones[0])
     patches.shade(rim, tones[1])
     patches.shade(torch.mul(lid, within, out=a), tones[6])
+    # Beyond the corners both lids lie on one line, and when they are shut a sliver opens along it.
+    hole.mul_(torch.mul(p, _CORNER_SLOPE, out=a).clamp_(0.0, 1.0))
     patches.lay(hole, colors[0])
     patches.shade(torch.mul(hole, corner, out=a), tones[5])
     iris.mul_(hole)

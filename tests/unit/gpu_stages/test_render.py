@@ -221,6 +221,18 @@ def test_closed_eyes_show_no_white(renderer: HeadRenderer, look: int) -> None:
     assert white(draw(renderer, {"BLINK_LEFT": 1.0, "GAZE_Y": 1.0, "SQUINT": 1.0}, look)) == 0
 
 
+@pytest.mark.parametrize("look", range(len(LOOKS)), ids=LOOK_NAMES)
+@pytest.mark.parametrize("squint", [0.0, 1.0])
+def test_a_blink_changes_nothing_between_the_eyes(
+    renderer: HeadRenderer, look: int, squint: float
+) -> None:
+    bridge: Box = (-0.06, 0.03, 0.06, 0.16)
+    rest = luma(draw(renderer, {"SQUINT": squint}, look), bridge)
+    for shut in (0.5, 0.8, 1.0):
+        blink = {"BLINK_LEFT": shut, "BLINK_RIGHT": shut, "SQUINT": squint}
+        assert int((luma(draw(renderer, blink, look), bridge) - rest).abs().max()) <= 1
+
+
 def test_mouth_shapes_can_be_told_apart(renderer: HeadRenderer) -> None:
     shapes: dict[str, Mapping[str, float]] = {
         "aa": {"JAW_OPEN": 0.9},
