@@ -32,6 +32,7 @@ KIT = Path(__file__).with_name("stage_kit.py")
 QUICK = SupervisorLimits(
     ping_s=0.05, hung_s=10, abort_s=5, backoff_s_min=0.01, backoff_s_max=0.02, stop_s=5
 )
+SLOTS = 4
 ROW = LiveRow(0, 1, 5, 0, 0, -1, 0, 0, 0, 0, 64, 64, 1.0, 0)
 
 
@@ -39,7 +40,7 @@ class World:
     """One stage between two rings, in the place of the runtime."""
 
     def __init__(self, settings: Mapping[str, object] | None = None, **plan: object) -> None:
-        self.rings = [HostRing("in", RingSpec(4, 1024)), HostRing("out", RingSpec(4, 1024))]
+        self.rings = [HostRing("in", RingSpec(SLOTS, 1024)), HostRing("out", RingSpec(2, 1024))]
         self.table_fd = create_table(1)
         self.bell_fd = create_bell()
         self.table = LiveTableWriter(self.table_fd)
@@ -138,7 +139,9 @@ async def start() -> AsyncIterator[Start]:
 async def test_a_stage_gets_ready_works_and_says_how_it_is(start: Start) -> None:
     world, supervisor = await start({"prefix": "> "})
     assert supervisor.state("speech") is StageState.READY
-    assert world.progress == [("speech", StageState.STARTING), ("speech", StageState.READY)]
+    *loading, last = world.progress  # told again each second while it loads
+    assert set(loading) == {("speech", StageState.STARTING)}
+    assert last == ("speech", StageState.READY)
     assert not supervisor.wants_ticks("speech")
     world.send("hello")
     assert await world.receive() == "> hello"
@@ -336,9 +339,14 @@ async def test_a_hundred_restarts_leave_nothing_behind(start: Start) -> None:
     limits = SupervisorLimits(ping_s=5, restarts_max=1000, backoff_s_min=0, backoff_s_max=0)
     world, supervisor = await start(limits=limits)
     gc.collect()
+    names = shared_memory_names()
 
     async def restart() -> None:
+        """Killed with slots in hand on both sides, which come back with the new generation."""
         before = supervisor.stats()["speech"]["restarts"]
+        await until(lambda: world.source.room() == SLOTS, what="every slot")
+        while world.source.room():
+            world.send("never heard")
         os.kill(supervisor.pids()["speech"], signal.SIGKILL)
         await until(
             lambda: (
@@ -359,6 +367,9 @@ async def test_a_hundred_restarts_leave_nothing_behind(start: Start) -> None:
     assert len(now.children) == len(settled.children)
     grown_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb
     assert grown_kb < 2048
+    left = {name for name in shared_memory_names() - names if not name.startswith("sem.mp-")}
+    assert not left, "semaphores of other programs' multiprocessing come and go"
+    await until(lambda: world.source.room() == SLOTS, what="every slot")
     world.send("the hundred and first")
     assert await world.receive() == "the hundred and first"
 
