@@ -26,8 +26,10 @@ def rival_python() -> str:
         return str(python)
     shutil.rmtree(PLACE, ignore_errors=True)
     PLACE.parent.mkdir(exist_ok=True)
-    _run(sys.executable, "-m", "venv", str(PLACE))
-    _run(str(python), "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(LOCK))
+    uv = str(Path(sys.executable).with_name("uv"))
+    _run(uv, "venv", "--quiet", "--python", sys.executable, str(PLACE))
+    into = ("--python", str(python), "--require-hashes")
+    _run(uv, "pip", "install", "--quiet", *into, "-r", str(LOCK))
     shutil.copy(LOCK, stamp)
     return str(python)
 
