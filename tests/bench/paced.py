@@ -166,6 +166,15 @@ def _cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _HERTZ
 
 
+def with_encoders(threads: int) -> StagesConfig:
+    """The bundled stages, so many lives encoded side by side."""
+    stages = (
+        replace(stage, threads=threads) if stage.name == "encode" else stage
+        for stage in BUNDLED.stages
+    )
+    return replace(BUNDLED, stages=tuple(stages))
+
+
 async def most_lives(
     counts: Sequence[int], size_px: int, device: str, seconds: float, deadline_s: float
 ) -> tuple[int, dict[str, float]]:
@@ -175,7 +184,8 @@ async def most_lives(
     `time.monotonic`).
     """
     held, seen = 0, dict[str, float]()
-    async with PacedLives(max(counts), size_px, device) as lives:
+    encoders = with_encoders(max(1, len(os.sched_getaffinity(0)) // 2))
+    async with PacedLives(max(counts), size_px, device, encoders) as lives:
         for count in counts:
             if time.monotonic() + 2 * seconds > deadline_s:
                 break
