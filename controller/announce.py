@@ -52,9 +52,10 @@ class Announcer:
         return True
 
     def say(self, event: LiveEvent) -> None:
-        """Queue an event. Ask `refuses` first."""
-        self._waiting.append(event)
-        self._has_work.set()
+        """Queue an event, or drop it. Who makes many asks `refuses` before making one."""
+        if not self.refuses():
+            self._waiting.append(event)
+            self._has_work.set()
 
     async def run(self) -> None:
         """Sends until cancelled."""
