@@ -106,13 +106,21 @@ class Side:
     peer: Peer
     finish: Callable[[Feed], float]
     per_s: list[float] = field(default_factory=list[float])
+    cpu_us: list[float] = field(default_factory=list[float])
+    """Processor time per record, of each round: what a busy machine changes least."""
 
     def measure(self, feed: Feed, records: int) -> None:
         """One round, alone."""
-        began_s = self.peer.go_on()
+        used_s, began_s = self.peer.cpu_s(), self.peer.go_on()
         ended_s = self.finish(feed)
         self.peer.stop()
         self.per_s.append(records / (ended_s - began_s))
+        self.cpu_us.append((self.peer.cpu_s() - used_s) * 1e6 / records)
+
+    def forget(self) -> None:
+        """Begin to measure anew."""
+        self.per_s.clear()
+        self.cpu_us.clear()
 
     @property
     def median(self) -> float:
@@ -180,8 +188,8 @@ def _beside(
         ("", WORDS, WORD_RECORDS),
         ("_sentences", [SENTENCE], SENTENCE_RECORDS),
     ):
-        ours.per_s.clear()
-        bare.per_s.clear()
+        ours.forget()
+        bare.forget()
         for number in range(ROUNDS + 1):
             for side in (ours, bare):
                 side.peer.stop()
@@ -189,34 +197,21 @@ def _beside(
             for side in (ours, bare) if number % 2 else (bare, ours):
                 side.measure(feed, records)
             if number == 0:
-                ours.per_s.clear()
-                bare.per_s.clear()
-        found.append(
-            row(
-                f"fenced_consumption{kind}_vs_aiokafka",
-                ours.median,
-                "records/s",
-                BARE,
-                bare.median,
-                required=0.2,
-                lives=LIVES,
-                rounds=[round(one) for one in ours.per_s],
-                rounds_against=[round(one) for one in bare.per_s],
-                load=load(),
-            )
-        )
+                ours.forget()
+                bare.forget()
+        found.append(_row(f"fenced_consumption{kind}_vs_aiokafka", ours, BARE, bare, 0.2))
     bare.peer.close()
     found.append(_beside_library(feed, ours, stack, folder))
     return found
 
 
 def _beside_library(feed: Feed, ours: Side, stack: contextlib.ExitStack, folder: Path) -> Row:
-    name, unit = "fenced_consumption_vs_stream_library", "records/s"
+    name = "fenced_consumption_vs_stream_library"
     ours.peer.stop()
     try:
         python = rival_python()
     except NotThere as error:
-        return row(name, ours.median, unit, f"not measured: {error}")
+        return row(name, ours.median, "records/s", f"not measured: {error}")
     schema = json.dumps(versions("text_record")[-1].parsed)
     options = ("--kafka", feed.kafka, "--state", str(folder / "state"), "--topic", TEXT_TOPIC)
     peer = stack.enter_context(
@@ -229,21 +224,27 @@ def _beside_library(feed: Feed, ours: Side, stack: contextlib.ExitStack, folder:
     for side in (ours, library):
         side.finish(feed)
         side.peer.stop()
-    ours.per_s.clear()
+    ours.forget()
     for _ in range(LIBRARY_ROUNDS):
         feed.produce(WORD_RECORDS, WORDS)
         for side in (ours, library):
             side.measure(feed, WORD_RECORDS)
+    return _row(name, ours, LIBRARY, library, 2.0)
+
+
+def _row(name: str, ours: Side, against: str, rival: Side, required: float) -> Row:
     return row(
         name,
         ours.median,
-        unit,
-        LIBRARY,
-        library.median,
-        required=2.0,
+        "records/s",
+        against,
+        rival.median,
+        required=required,
         lives=LIVES,
         rounds=[round(one) for one in ours.per_s],
-        rounds_against=[round(one) for one in library.per_s],
+        rounds_against=[round(one) for one in rival.per_s],
+        cpu_us_per_record=round(statistics.median(ours.cpu_us), 1),
+        cpu_us_per_record_against=round(statistics.median(rival.cpu_us), 1),
         load=load(),
     )
 

@@ -6,6 +6,7 @@ each side of a comparison begins with the same backlog and has the machine to it
 
 import asyncio
 import json
+import os
 import select
 import signal
 import subprocess
@@ -102,6 +103,11 @@ class Peer:
         at_s = time.monotonic()
         self.process.send_signal(signal.SIGCONT)
         return at_s
+
+    def cpu_s(self) -> float:
+        """Processor time that all its threads have used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> float:
         """As a crash does; the time when."""
