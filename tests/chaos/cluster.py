@@ -355,16 +355,21 @@ class Cluster:
         self._note("broker_kill" if kill else "broker_stop", "kafka")
         await asyncio.to_thread(lambda: self.broker.stop(kill=kill))  # type: ignore[union-attr]
 
-    async def start_broker(self, timeout_s: float = 90.0) -> None:
-        """Launched from this thread: the kernel ends it with the thread that launched it."""
+    async def start_broker(self, timeout_s: float = 180.0) -> None:
+        """Launched from this thread: the kernel ends it with the thread that launched it. Raises
+        AssertionError."""
         broker = self.broker
         assert broker is not None
         broker.launch()
         until_s = asyncio.get_running_loop().time() + timeout_s
-        while not await asyncio.to_thread(broker.answers):
-            if asyncio.get_running_loop().time() > until_s:
-                raise KafkaUnavailable(f"Kafka does not answer:\n{broker.last_output()}")
-            await asyncio.sleep(0.2)
+        try:
+            while not await asyncio.to_thread(broker.answers):
+                if asyncio.get_running_loop().time() > until_s:
+                    raise AssertionError(f"Kafka does not answer:\n{broker.last_output()}")
+                await asyncio.sleep(0.2)
+        except KafkaUnavailable as error:
+            # It was there: that it does not come back is no reason to skip anything.
+            raise AssertionError(f"the broker does not come back: {error}") from error
         self._note("broker_back", "kafka")
 
     async def heal(self) -> None:

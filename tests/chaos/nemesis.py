@@ -60,6 +60,7 @@ class Nemesis:
         self._rng = rng
         self._at_work = 0
         self._places = asyncio.Semaphore(AT_ONCE)
+        self._broker = asyncio.Lock()
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._kinds: dict[str, Callable[[Planned], Awaitable[bool]]] = {
@@ -368,9 +369,12 @@ class Nemesis:
         return await self._with("worker", planned, work)
 
     async def _do_broker(self, planned: Planned) -> bool:
-        await self.cluster.stop_broker(kill=planned.draw % 2 == 0)
-        await asyncio.sleep(planned.for_s)
-        await self.cluster.start_broker()
+        async with self._broker:
+            await self.cluster.stop_broker(kill=planned.draw % 2 == 0)
+            try:
+                await asyncio.sleep(planned.for_s)
+            finally:
+                await self.cluster.start_broker()
         return True
 
     # -- what operators do
