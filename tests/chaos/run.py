@@ -96,8 +96,9 @@ async def run(options: Options) -> Run:
     whole = _Whole(options, folder)
     try:
         return await whole.run(began_s)
-    except BaseException:
+    except BaseException as error:
         whole.keep = True
+        error.add_note(f"seed {options.seed}; diaries and logs are kept in {folder}")
         raise
     finally:
         if not whole.keep:
