@@ -47,10 +47,12 @@ from tests.support.apache_kafka import ApacheKafka, KafkaUnavailable
 LIVES = 500
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
 LIBRARY_ROUNDS = 2
-WORD_RECORDS = int(os.environ.get("BENCH_RECORDS", "60000"))
-SENTENCE_RECORDS = WORD_RECORDS // 4
+SENTENCES = int(os.environ.get("BENCH_SENTENCES", "9"))
+"""For each live in each round; whole ones, so that no side waits for the rest of one."""
 SENTENCE = "A sentence of the length that people write, and some more of it. "
 WORDS = [f"{word} " for word in SENTENCE.split()]
+WORD_RECORDS = LIVES * SENTENCES * len(WORDS)
+SENTENCE_RECORDS = 3 * LIVES * SENTENCES
 EVENT_ID = "01MCC5RM0060Z63KE4QE3C69RG"
 LOOK_AGAIN_S = 0.02
 CATCH_UP_S_MAX = 120
@@ -256,7 +258,7 @@ def _join(feed: Feed, admin: AdminClient) -> None:
     """
     until_s = time.monotonic() + CATCH_UP_S_MAX
     while True:
-        feed.produce(2 * LIVES, WORDS)
+        feed.produce(LIVES * len(WORDS), WORDS)
         with contextlib.suppress(TimeoutError):
             _committed(admin, "bench-library", feed.by_partition, within_s=2.0)
             return
