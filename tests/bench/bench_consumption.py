@@ -80,7 +80,7 @@ class Feed:
         for number in range(records):
             live_id = self.lives[number % LIVES]
             seq = self.numbers[live_id] = self.numbers.get(live_id, 0) + 1
-            text = texts[seq % len(texts) - 1]
+            text = texts[number // LIVES % len(texts)]
             record = TextRecord(RecordKind.TEXT, text, seq, EVENT_ID, 1_764_000_000_000)
             value = encode_text_record(record)
             self._producer.produce(TEXT_TOPIC, value, live_id, on_delivery=self._written)
