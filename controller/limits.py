@@ -37,6 +37,7 @@ class Limits:
     `ownership_poll_ms`: how often what the store says of us is read even if no signal came.
     `reservation_ms`: how long a slot is kept for a planned move that does not come.
     `outside_at_once`: store calls and dead letters of single lives under way at once.
+    `events_at_once`: events that go together in one send.
     """
 
     session: SessionLimits = field(default_factory=SessionLimits)
