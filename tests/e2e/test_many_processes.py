@@ -7,6 +7,7 @@ each leaves at least one replica and two workers ready.
 import asyncio
 import itertools
 import json
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,23 @@ async def _listen(url: str, last_id: str, enough: Any) -> list[tuple[str, Event]
                 if enough(seen):
                     break
     return seen
+
+
+async def test_a_paused_worker_whose_name_was_taken_gives_way(service: Service) -> None:
+    """A zombie of the same node: it does not take its name back from who replaced it."""
+    await service.open("cleo")
+    first = service.workers["a"]
+    first.signal(signal.SIGSTOP)
+    second = await service.roles.worker("a", capacity=32)
+    service.workers["a"] = second
+    taken = await service.id_of("a")
+    first.signal(signal.SIGCONT)
+    assert await first.ended() == 1
+    assert first.said.strip().splitlines()[-1].startswith("worker ends: a-")
+    assert f"{taken} at {second.url} runs under the same node name a" in first.said
+    assert await second.ready()
+    assert await service.id_of("a") == taken
+    await service.released("cleo", await service.push("cleo", "Who speaks?"))
 
 
 async def test_the_groups_offsets_tell_the_true_lag_while_workers_come_and_go(
