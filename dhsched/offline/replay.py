@@ -23,7 +23,7 @@ from dhsched.offline.replay_pool import run_here, run_pool
 from dhsched.offline.replay_reports import Reports
 from dhsched.offline.schedule import LiveSummary, Survey, survey
 from dhsched.output import CommandFailed, Output
-from gpu_stages.config import BadStagesConfig, StagesConfig, load_stages_config
+from gpu_stages.config import BUNDLED, BadStagesConfig, StagesConfig, load_stages_config
 from schemas.options import BadOptions, LiveOptions
 
 TOPIC_PREFIX: Final = "topic:"
@@ -225,6 +225,7 @@ def plan(request: ReplayRequest, source: Source, stages: StagesConfig, out: Path
     sound_only = request.sound_only or out.suffix.lower() == ".wav"
     if sound_only and out.suffix.lower() == ".mp4":
         raise CommandFailed("without pictures there is no MP4: --out FILE.wav", USAGE_STATUS)
+    looks = None if sound_only else _looks(stages)
     _make_folder(out.parent if is_file else out, make=not is_file)
     return [
         LiveJob(
@@ -232,7 +233,7 @@ def plan(request: ReplayRequest, source: Source, stages: StagesConfig, out: Path
             path=source.path,
             format=source.format,
             live=live,
-            options=_options(live, request),
+            options=_options(live, request, looks),
             partitions=source.partitions,
             timing=request.timing,
             ownership=request.ownership,
@@ -260,8 +261,23 @@ def _make_folder(folder: Path, *, make: bool) -> None:
         raise CommandFailed(f"the folder {folder} does not exist; make it first", USAGE_STATUS)
 
 
-def _options(live: LiveSummary, request: ReplayRequest) -> LiveOptions:
+def _looks(stages: StagesConfig) -> tuple[str, ...] | None:
+    """The looks there are; None where a renderer of one's own knows them."""
+    if stages.stages[2].class_path != BUNDLED.stages[2].class_path:
+        return None
+    from gpu_stages.face.looks import LOOK_NAMES
+
+    return LOOK_NAMES
+
+
+def _options(
+    live: LiveSummary, request: ReplayRequest, looks: tuple[str, ...] | None
+) -> LiveOptions:
     options = live.options or LiveOptions()
+    if looks is not None and request.look is not None and request.look not in looks:
+        raise CommandFailed(
+            f"there is no look {request.look}, only {', '.join(looks)}", USAGE_STATUS
+        )
     try:
         return replace(
             options,

@@ -6,10 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+import controller
+import gpu_stages
+import schemas
 from dhsched.offline.capture_file import CaptureError
 from dhsched.offline.controllers import ReplayFailed
 from dhsched.offline.entries import Entry
@@ -27,6 +31,8 @@ from schemas.options import LiveOptions
 
 DECIDING_PACKAGES: Final = ("dhsched", "hibari-tts", "onnxruntime", "numpy", "torch", "av")
 """Other versions of these may make other samples or pictures."""
+
+CODE_DIGEST_BYTES: Final = 16
 
 Progress = Callable[[int, int], None]
 """(virtual milliseconds done, of how many)."""
@@ -67,7 +73,12 @@ class LiveJob:
             "ownership": self.ownership,
             "pictures": not self.sound_only,
             "stages": [
-                {"name": one.name, "class": one.class_path, "settings": dict(one.settings)}
+                {
+                    "name": one.name,
+                    "class": one.class_path,
+                    "file": file_hash(one.class_path),
+                    "settings": dict(one.settings),
+                }
                 for one in self.stages.stages
                 if not self.sound_only or one.name in ("speech", "motion")
             ],
@@ -213,10 +224,31 @@ def clean_parts(files: FilmFiles) -> None:
         path.unlink(missing_ok=True)
 
 
+def file_hash(class_path: str) -> str | None:
+    """Of the file that holds a model of one's own; None for a module, whose code is a version."""
+    name = class_path.rpartition(":")[0]
+    if not name.endswith(".py"):
+        return None
+    try:
+        return blake2b(Path(name).read_bytes(), digest_size=CODE_DIGEST_BYTES).hexdigest()
+    except OSError:
+        return None  # Loading it says what is wrong.
+
+
+def code_hash() -> str:
+    """Of the code that cuts, speaks, moves and draws: it may change within a version."""
+    digest = blake2b(digest_size=CODE_DIGEST_BYTES)
+    for package in (controller, gpu_stages, schemas):
+        folder = Path(package.__file__ or "").parent
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
 @cache
 def versions() -> dict[str, str]:
     """Of everything that decides what is made."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "code": code_hash()}
     for name in DECIDING_PACKAGES:
         try:
             found[name] = version(name)

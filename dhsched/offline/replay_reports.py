@@ -42,12 +42,13 @@ class Reports:
         self._tasks[name] = self._progress.add_task(name, total=None, at="loading the stages")
 
     def progress(self, job: LiveJob, done_ms: int, of_ms: int) -> None:
-        """It moves."""
+        """It moves; beyond the last record's time nobody knows how much is left to say."""
+        within = done_ms < of_ms
         self._progress.update(
             self._tasks[job.live.live_id],
-            completed=min(done_ms, of_ms),
-            total=max(of_ms, 1),
-            at=f"{done_ms / 1000:.0f} of {of_ms / 1000:.0f} s",
+            completed=done_ms,
+            total=of_ms if within else None,
+            at=f"{done_ms / 1000:.0f}" + (f" of {of_ms / 1000:.0f} s" if within else " s"),
         )
 
     def done(self, job: LiveJob, done: JobDone) -> None:

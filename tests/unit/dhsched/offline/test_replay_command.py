@@ -290,6 +290,15 @@ def test_wrong_stages_are_told(tmp_path: Path, output: Output) -> None:
     assert failed.value.exit_status == 2
 
 
+def test_a_look_that_there_is_not_is_told_before_anything_is_loaded(
+    tmp_path: Path, output: Output
+) -> None:
+    source = write(tmp_path / "a.avro", TEXTS)
+    with pytest.raises(CommandFailed, match="no look nobody, only clay") as failed:
+        replay(request(tmp_path, source, "a.mp4", stages=None, look="nobody"), output)
+    assert failed.value.exit_status == 2
+
+
 @pytest.mark.parametrize(
     ("live_id", "name"),
     [("anna", "anna"), ("../up", "%2E.%2Fup"), ("ü/ö", "%C3%BC%2F%C3%B6"), ("a b", "a b")],
