@@ -31,8 +31,10 @@ def page(found: dict[str, Any], command: str) -> str:
 def _where(found: dict[str, Any], command: str) -> str:
     machine = found["machine"]
     minutes, seconds = divmod(round(found["seconds"]), 60)
+    name, _, changed = found["commit"].partition("-")
+    commit = f"`{name[:12]}`" + (" with changes" if changed else "")
     return (
-        f"Written by `{command}` at commit `{found['commit'][:12]}` on {machine['cores']} cores, "
+        f"Written by `{command}` at commit {commit} on {machine['cores']} cores, "
         f"{machine['memory_gib']} GiB, Python {machine['python']}, {machine['system']}, in "
         f"{minutes} min {seconds} s. First seed {found['seed']}; a seed and a commit replay a run "
         "bit for bit."
