@@ -162,7 +162,8 @@ class ApacheKafka:
         self.close()
 
     def _format(self) -> None:
-        name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # An "A" in front, so that no name is taken for an option: base64url may begin with "-".
+        name = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         done = subprocess.run(
             self._java("kafka.tools.StorageTool", "format", "-t", name, "-c", str(self._config)),
             capture_output=True,
