@@ -349,9 +349,12 @@ class SessionMachine(SessionSpeech):
             self._revoke()
             return
         self._error("hand_over_refused", event.reason)
-        self._out.append(do.Thaw())
         self._move(State.SPEAKING if len(self.speech) else State.IDLE)
-        if not self._bound:
+        if self._bound:
+            self._out.append(do.Thaw())
+        else:
+            # The stages were lost meanwhile. What the egress still holds is of the void binding,
+            # and is made again: a new binding lets it go.
             self._bind()
         self._advance(now_ms)
 

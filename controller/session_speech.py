@@ -96,6 +96,8 @@ class SessionSpeech(SessionCore):
     def _stages_lost(self, reason: str) -> None:
         self._bound = False
         self.speech.not_fed(None)
+        # What the egress still holds is made again, so it must not be heard: until a new binding.
+        self._out.append(do.Freeze())
         self._error("stage_lost", reason)
         if self.state is not State.DRAINING:
             self._bind()

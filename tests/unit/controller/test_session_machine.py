@@ -288,6 +288,17 @@ def test_a_lost_stage_binds_again_and_skips_what_was_heard() -> None:
     assert segment.skip_samples == 1920
 
 
+def test_nothing_of_a_void_binding_is_heard_that_is_made_again() -> None:
+    machine = in_state(State.SPEAKING)
+    order = kinds(machine.handle(ev.StagesLost("render"), 40))
+    assert order.index("Freeze") < order.index("Bind"), "a new binding lets the egress go again"
+    draining = in_state(State.DRAINING)
+    draining.handle(ev.StagesLost("render"), 40)
+    out = draining.handle(ev.HandOverRefused("NoFreeSlot", lost=False), 50)
+    assert "Bind" in kinds(out)
+    assert "Thaw" not in kinds(out)
+
+
 def test_what_is_lost_while_a_release_is_under_way_is_fed_before_what_comes_with_it() -> None:
     machine = in_state(State.SPEAKING)
     first = machine.speech.first
