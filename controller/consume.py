@@ -9,6 +9,7 @@ A partition with lives owned here is read once: by the group where this worker h
 itself elsewhere.
 """
 
+from collections.abc import Callable
 from random import Random
 
 from controller.auto_create import AutoCreate
@@ -45,6 +46,7 @@ class Consumer:
         counters: Counters,
         decoder: Decoder,
         partition_count: int,
+        lost: Callable[[str, int, str], None],
         auto_create: AutoCreate | None = None,
     ) -> None:
         self._db = db
@@ -54,7 +56,7 @@ class Consumer:
         self.feeds: dict[int, PartitionFeed] = {}
         self._ranges = RangeReading(ranges, tasks, limits, rng, counters, self.finished_below)
         unowned = Unowned(
-            db, calls, letters, ranges, limits, counters, partition_count, auto_create
+            db, calls, letters, ranges, limits, counters, partition_count, auto_create, lost
         )
         self.custody = Custody(
             group,

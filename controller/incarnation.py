@@ -36,6 +36,8 @@ from gpu_stages.runtime_contract import StageRuntime
 from ownership.kv import Database
 from ownership.model import WorkerDead
 from ownership.workers import list_workers, mark_dead, register_worker, set_draining
+from schemas.bad_record import DeadLetterReason
+from schemas.events import EventKind, LiveEvent
 from schemas.options import LiveOptions
 from schemas.store_values import LoadView, WorkerState, WorkerValue
 from schemas.topics import TEXT_TOPIC
@@ -160,6 +162,23 @@ class Incarnation:
 
     def _make_consumer(self, letters: DeadLetters, mint: IdMint) -> Consumer:
         decoder = Decoder(self.options.confluent_ids)
+
+        def lost(live_id: str, offset: int, detail: str) -> None:
+            """Told by the custodian, who may not be the owner: as of no generation (epoch 0)."""
+            self.announcer.say(
+                LiveEvent(
+                    kind=EventKind.ERROR,
+                    event_id=mint.new(),
+                    source_event_id="",
+                    live_id=live_id,
+                    worker_id=self.worker_id,
+                    epoch=0,
+                    at_ms=self._world.clock.wall_ms(),
+                    offset=offset,
+                    data={"reason": DeadLetterReason.BEFORE_LOG_START.value, "detail": detail},
+                )
+            )
+
         return Consumer(
             db=self._world.db,
             calls=self.calls,
@@ -172,6 +191,7 @@ class Incarnation:
             counters=self.counters,
             decoder=decoder,
             partition_count=self._connections.partition_count,
+            lost=lost,
             auto_create=self._make_auto_create(decoder, mint),
         )
 

@@ -17,7 +17,7 @@ where their cursors are, and at what they left behind when they were closed.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -127,7 +127,10 @@ class Unowned:
         counters: Counters,
         partition_count: int,
         auto_create: AutoCreate | None,
+        lost: Callable[[str, int, str], None],
     ) -> None:
+        """`lost(live_id, offset, detail)` tells an open live that records of it were deleted."""
+        self._lost = lost
         self._partition_count = partition_count
         self._auto_create = auto_create
         self._db = db
@@ -250,6 +253,8 @@ class Unowned:
         last = book.deleted_below - 1
         detail = f"records up to offset {last} were deleted before anybody read them"
         await asyncio.gather(*(self._tell(book, last, one, detail) for one in live_ids))
+        for live_id in live_ids:
+            self._lost(live_id, last, detail)
         book.told.update(live_ids)
 
     async def _tell(self, book: UnownedBook, offset: int, live_id: str | None, detail: str) -> None:

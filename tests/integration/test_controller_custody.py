@@ -219,6 +219,10 @@ def test_an_open_live_is_told_by_name_before_the_watermark_passes_what_was_delet
     world.until(lambda: world.call(watermark(world.db, 0)) == lost[-1] + 1)
     assert {letter.key for letter in world.letters()} == {None, b"anna"}
     assert set(reasons(world).values()) == {"before_log_start"}
+    world.until(lambda: world.events(EventKind.ERROR) != [])
+    (error,) = world.events(EventKind.ERROR)
+    assert (error.live_id, error.data["reason"]) == ("anna", "before_log_start")
+    assert (error.offset, error.epoch) == (lost[-1], 0)
     advance(world, "anna", world.view("anna").generation, two)
     world.push("anna", "Kept.")
     world.until(lambda: world.idle("anna") and world.fed_text("anna") == "Kept.")
