@@ -5,14 +5,13 @@ Exit status 0 only when no invariant broke, no process complained and everything
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 from pathlib import Path
 
 from rich.console import Console
 
-from tests.chaos.report import as_json, as_markdown, failures, show
+from tests.chaos.report import as_json, failures, keep, show
 from tests.chaos.run import Options, run
 from tests.support.apache_kafka import KafkaUnavailable
 
@@ -29,11 +28,7 @@ def main() -> int:
         console.print(f"[red]FAILED[/red] Apache Kafka cannot be run here: {error}")
         return 1
     report = as_json(found, BROKER)
-    out = Path(asked.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1) + "\n")
-    if asked.markdown is not None:
-        asked.markdown.write_text(as_markdown(report))
+    keep(report, Path(asked.out), asked.markdown)
     show(console, report)
     said = failures(found)
     for one in said:

@@ -1,5 +1,7 @@
 """What a run shows, for people and for machines: the contract of `build/chaos.json`."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -82,6 +84,14 @@ def as_json(run: Run, broker: str) -> dict[str, Any]:
     }
 
 
+def keep(report: dict[str, Any], out: Path, markdown: Path | None) -> None:
+    """Write the report where it is wanted."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report, indent=1) + "\n")
+    if markdown is not None:
+        markdown.write_text(as_markdown(report))
+
+
 def _times(values: list[float]) -> dict[str, Any]:
     return {
         "p50": percentile(values, 0.50),
@@ -112,15 +122,22 @@ def failures(run: Run) -> list[str]:
     return said
 
 
+def _shown(seconds: float | None) -> str:
+    return "nothing to measure" if seconds is None else f"{seconds} s"
+
+
 def as_markdown(found: dict[str, Any]) -> str:
     """A page for docs/: what was done, what came of it, how long it took."""
     machine_, recovery = found["machine"], found["recovery_s"]
     again = found["heard_again"]
     mixed = found["recovery_among_other_faults_s"]
+    p50, p99 = _shown(recovery["p50"]), _shown(recovery["p99"])
+    mixed_p50, mixed_p99 = _shown(mixed["p50"]), _shown(mixed["p99"])
     lines = [
         "# Under faults",
         "",
-        "Written by `make chaos MARKDOWN=docs/chaos.md`; not edited by hand. "
+        "Written by `make chaos MARKDOWN=docs/chaos.md` (and by `make test`, as build/chaos.md); "
+        "not edited by hand. "
         f"Commit {found['commit'][:12]}, {machine_['cores']} cores, {machine_['memory_gib']} GiB, "
         f"Python {machine_['python']}, {found['broker']}, store {found['store']}, "
         f"seed {found['seed']}, {found['minutes']:g} minutes of faults.",
@@ -135,16 +152,16 @@ def as_markdown(found: dict[str, Any]) -> str:
         f"| violations of any invariant | {sum(found['violations'].values())} |",
         f"| rightful owners refused | {found['false_refusals']} |",
         f"| lives with text left unspoken | {len(found['not_spoken'])} |",
-        f"| death to speech again, P50 (lease {found['lease_s']:g} s) | {recovery['p50']} s |",
-        f"| death to speech again, P99, over {recovery['count']} lives | {recovery['p99']} s |",
-        f"| the same beside other faults, P50, P99 | {mixed['p50']} s, {mixed['p99']} s |",
+        f"| death to speech again, P50 (lease {found['lease_s']:g} s) | {p50} |",
+        f"| death to speech again, P99, over {recovery['count']} lives | {p99} |",
+        f"| the same beside other faults, P50, P99 | {mixed_p50}, {mixed_p99} |",
         "| lives handed over in the middle of a segment, every sample of them once "
         f"| {again['handed_over_mid_segment']} |",
         "| oldest sound heard again after a crash, over "
         f"{again['crashed_mid_sentence']} lives (checkpoints every {again['checkpoint_ms']} ms) "
         f"| {again['ms_max']} ms |",
         "| longest gap in the releases of a live that kept its owner while a worker joined "
-        f"| {found['longest_release_gap_in_join_s']} s |",
+        f"| {_shown(found['longest_release_gap_in_join_s'])} |",
     ]
     for title, part in (("Faults", found["faults"]), ("Windows entered", found["windows"])):
         lines += ["", f"## {title}", "", "| name | times |", "|---|---|"]

@@ -6,12 +6,13 @@ DHSCHED_CHAOS_MINUTES and DHSCHED_CHAOS_SEED change the run. `make chaos` is the
 import asyncio
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.chaos.__main__ import store_url
+from tests.chaos.__main__ import BROKER, store_url
 from tests.chaos.plan import KINDS, Planned
-from tests.chaos.report import failures
+from tests.chaos.report import as_json, failures, keep
 from tests.chaos.run import Options, Run, run
 from tests.sim.verdict import Invariant
 from tests.support.apache_kafka import KafkaUnavailable
@@ -19,6 +20,7 @@ from tests.support.kafka_source import required
 
 MINUTES = float(os.environ.get("DHSCHED_CHAOS_MINUTES", "10"))
 SEED = int(os.environ.get("DHSCHED_CHAOS_SEED", "1"))
+BUILD = Path(__file__).parents[2] / "build"
 LIVES = 50
 MOVES_PER_MINUTE = 20
 FULL_MINUTES = 8
@@ -59,6 +61,7 @@ def finished(options: Options) -> Run:
 @pytest.fixture(scope="module")
 def chaos() -> Iterator[Run]:
     found = finished(Options(SEED, MINUTES * 60, lives=LIVES, store=store_url(SEED)))
+    keep(as_json(found, BROKER), BUILD / "chaos.json", BUILD / "chaos.md")
     yield found
     print(dict(found.faults), dict(found.windows))
 
