@@ -80,7 +80,12 @@ class UnownedBook:
 
     def add(self, records: Sequence[KafkaRecord]) -> None:
         """Records of the main reading, in order."""
-        self.waiting.extend(records)
+        # Begun disposals of the same poll are there already, and may lie between these: `low` looks
+        # at the first one only.
+        if self.waiting and records and records[0].offset < self.waiting[-1].offset:
+            self.put_back(records)
+        else:
+            self.waiting.extend(records)
 
     def take_begun(self, records: Sequence[KafkaRecord]) -> Sequence[KafkaRecord]:
         """The records whose disposal was begun are this book's, whoever owns the live by now."""
