@@ -109,10 +109,9 @@ class Custody:
         feed = self._feed_of(partition)
         if book is None or feed.source is not Source.CUSTODY:
             return
-        others = feed.route(book.take_begun(records))
+        left = book.take(records, feed.route)
         feed.position = max(feed.position, records[-1].offset + 1)
-        if others:
-            book.add(others)
+        if left:
             self._work(book)
         self._moved(feed)
 

@@ -19,6 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import assert_never
 
 import structlog
@@ -45,6 +46,7 @@ from schemas.partition import partition_of
 from stream.transport import BrokerAway, KafkaRecord, OffsetOutOfLog, RangeReader
 
 _log = structlog.get_logger(__name__)
+_offset_of: Callable[[KafkaRecord], int] = attrgetter("offset")
 
 LIVES_PER_LOOK = 256
 READ_LEFT_TRIES = 8
@@ -78,21 +80,22 @@ class UnownedBook:
         self.in_hand: int | None = None
         """The lowest offset that is being looked at."""
 
-    def add(self, records: Sequence[KafkaRecord]) -> None:
-        """Records of the main reading, in order."""
-        # Begun disposals of the same poll are there already, and may lie between these: `low` looks
-        # at the first one only.
-        if self.waiting and records and records[0].offset < self.waiting[-1].offset:
-            self.put_back(records)
-        else:
-            self.waiting.extend(records)
-
-    def take_begun(self, records: Sequence[KafkaRecord]) -> Sequence[KafkaRecord]:
-        """The records whose disposal was begun are this book's, whoever owns the live by now."""
+    def take(
+        self,
+        records: Sequence[KafkaRecord],
+        route: Callable[[Sequence[KafkaRecord]], list[KafkaRecord]],
+    ) -> bool:
+        """What a poll brought: the records whose disposal was begun are this book's, whoever owns
+        the live by now, and so are those that `route` leaves; true when it left any. They go in
+        together, so that none of them hides one before it from `low`."""
         if not self.begun:
-            return records
-        self.waiting.extend(raw for raw in records if raw.offset in self.begun)
-        return [raw for raw in records if raw.offset not in self.begun]
+            others = route(records)
+            self.waiting.extend(others)
+            return bool(others)
+        begun = [raw for raw in records if raw.offset in self.begun]
+        others = route([raw for raw in records if raw.offset not in self.begun])
+        self.waiting.extend(sorted((*begun, *others), key=_offset_of))
+        return bool(others)
 
     def note(self, live_id: str, first: int, last: int) -> None:
         """Records of this live in [first, last] are somebody else's to finish."""
@@ -115,7 +118,7 @@ class UnownedBook:
 
     def put_back(self, records: Sequence[KafkaRecord]) -> None:
         """Records that were read again: in their place among those that wait."""
-        merged = sorted((*records, *self.waiting), key=lambda raw: raw.offset)
+        merged = sorted((*records, *self.waiting), key=_offset_of)
         self.waiting = deque(merged)
 
 

@@ -9,9 +9,8 @@ def record(offset: int) -> KafkaRecord:
 
 
 def polled(book: UnownedBook, *offsets: int) -> None:
-    """As the custodian takes them: begun disposals first, then what nobody here owns."""
-    others = book.take_begun([record(offset) for offset in offsets])
-    book.add(others)
+    """As the custodian takes them, where nobody here owns their live."""
+    book.take([record(offset) for offset in offsets], list)
 
 
 def test_a_disposal_that_was_begun_does_not_hide_what_lies_before_it() -> None:
