@@ -13,12 +13,12 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Final, Self, cast
+from typing import Any, BinaryIO, Final, cast
 
 import fastavro
 from fastavro.read import reader as fastavro_reader
 
+from dhsched.offline.closing import ClosesAtEnd
 from dhsched.offline.codecs import CODECS
 from dhsched.offline.container import (
     CODEC_KEY,
@@ -54,7 +54,7 @@ class CaptureError(Exception):
     """The file cannot be read (or not be written) as a capture; `str()` says why."""
 
 
-class CaptureReader:
+class CaptureReader(ClosesAtEnd):
     """Iterates over the entries, one block in memory at a time; each iteration starts over.
 
     A file that ends within a block, or goes on with something else, gives every whole entry before
@@ -121,17 +121,6 @@ class CaptureReader:
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 def _open(path: Path, file: BinaryIO) -> tuple[ContainerHeader, SchemaVersion]:
     """Raises CaptureError for what is no capture of ours."""
@@ -169,7 +158,7 @@ def _version_of(path: Path, text: bytes) -> SchemaVersion:
     )
 
 
-class CaptureWriter:
+class CaptureWriter(ClosesAtEnd):
     """Writes entries block by block; see the module. One process writes a file at a time.
 
     Raises CaptureError: the path exists, an interrupted capture lies there, the disk is full.
@@ -305,17 +294,6 @@ class CaptureWriter:
         # What a full disk did not take is not taken now either.
         with contextlib.suppress(OSError):
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _put(self, data: bytes) -> None:
         try:

@@ -6,10 +6,10 @@ are encoded as any producer's would be. Times count from Unix time 0, unless the
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Final, Literal, Self, TypeAlias, get_args
+from typing import BinaryIO, Final, Literal, TypeAlias, get_args
 
 from dhsched.offline.capture_file import CaptureError, CaptureReader
+from dhsched.offline.closing import ClosesAtEnd
 from dhsched.offline.entries import CapturedRecord, CaptureHeader, Entry
 from dhsched.offline.said import READERS, BadLine, Line, Said
 from dhsched.text_source import records
@@ -47,7 +47,7 @@ def format_of(path: Path) -> Format:
     return found
 
 
-class TextReader:
+class TextReader(ClosesAtEnd):
     """Reads a file that people write as `CaptureReader` reads a capture; nothing is held of it.
 
     Iterating raises CaptureError, with the line's number.
@@ -101,17 +101,6 @@ class TextReader:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def open_entries(
