@@ -16,10 +16,9 @@ from ownership.lives import create_live, get_live
 from ownership.memory import Faults, MemoryDatabase
 from ownership.memory_store import MemoryStore
 from ownership.model import Created, CreateLive, Generation, LiveView
-from rtc_output.egress import SentPosition, TickRefusal
 from schemas.dead_letter import DeadLetter
 from schemas.events import EventKind, LiveEvent
-from schemas.media import MediaTick, TickFlag
+from schemas.media import MediaTick
 from schemas.options import LiveOptions
 from schemas.partition import partition_of
 from schemas.text_record import RecordKind, TextRecord, encode_text_record
@@ -27,6 +26,7 @@ from schemas.topics import DEAD_LETTER_TOPIC, EVENTS_TOPIC, TEXT_TOPIC
 from stream.memory import MemoryBroker, MemoryTransport
 from stream.transport import TopicSpec
 from tests.sim.loop import SimProcess, VirtualLoop
+from tests.support.unpaced_egress import UnpacedEgress
 
 T = TypeVar("T")
 
@@ -92,69 +92,29 @@ class LoggedRuntime(StubRuntime):
         self.world.fed.append(Fed(self.worker, live.live_id, live.epoch, segment, now_s))
 
 
-class DirectEgress:
-    """Sends a tick when it comes, unless it may not."""
+class DirectEgress(UnpacedEgress):
+    """Writes down what is heard."""
 
-    def __init__(self, media: "DirectMedia", live_id: str, **made: Any) -> None:
+    def __init__(self, media: "DirectMedia", live_id: str, made: dict[str, Any]) -> None:
+        super().__init__(live_id, made)
         self.media = media
-        self.live_id = live_id
-        self.binding = made["binding"]
-        self.epoch = made["epoch"]
-        self.on_sent = made["on_sent"]
-        self.set_credit = made["set_credit"]
-        self.utterance = 0
-        self.next_frame = made["start_frame"]
-        self.frozen = False
-        self.closed = False
-        self.held: list[MediaTick] = []
 
-    @property
-    def position(self) -> SentPosition:
-        return SentPosition(self.next_frame, 0, 0, self.utterance, 0)
-
-    def push(self, tick: MediaTick) -> TickRefusal | None:
-        if self.closed or tick.binding != self.binding or tick.epoch < self.epoch:
-            return TickRefusal.WRONG_BINDING
-        if self.frozen:
-            self.held.append(tick)
-            return None
-        self._send(tick)
-        return None
-
-    def _send(self, tick: MediaTick) -> None:
-        self.next_frame = tick.frame_index + 1
+    def spoken(self, tick: MediaTick) -> None:
         world = self.media.world
-        muted = tick.utterance < self.utterance
-        if muted:
-            object.__setattr__(tick, "flags", tick.flags | TickFlag.MUTED)
-        elif tick.segment_id:
-            end = tick.sample_start + tick.speech_samples
-            world.heard.append(
-                Heard(
-                    self.media.worker,
-                    self.live_id,
-                    self.epoch,
-                    tick.segment_id,
-                    tick.sample_start,
-                    end,
-                    world.loop.now_s,
-                )
+        world.heard.append(
+            Heard(
+                self.media.worker,
+                self.live_id,
+                self.epoch,
+                tick.segment_id,
+                tick.sample_start,
+                tick.sample_start + tick.speech_samples,
+                world.loop.now_s,
             )
-        self.on_sent(tick, world.clock.now_us())
+        )
 
-    def interrupt(self, utterance: int) -> SentPosition:
-        self.utterance = max(self.utterance, utterance)
-        return self.position
-
-    def freeze(self) -> SentPosition:
-        self.frozen = True
-        return self.position
-
-    def thaw(self) -> None:
-        self.frozen = False
-        held, self.held = self.held, []
-        for tick in held:
-            self._send(tick)
+    def now_us(self) -> int:
+        return self.media.world.clock.now_us()
 
 
 class DirectMedia:
@@ -166,7 +126,7 @@ class DirectMedia:
         self.open_now: list[DirectEgress] = []
 
     def open(self, *, live_id: str, **made: Any) -> Egress:
-        egress = DirectEgress(self, live_id, **made)
+        egress = DirectEgress(self, live_id, made)
         self.open_now.append(egress)
         egress.set_credit(1 << 40)
         return egress

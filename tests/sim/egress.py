@@ -2,92 +2,50 @@
 
 from typing import Any
 
-from rtc_output.egress import SentPosition, TickRefusal
 from schemas.media import MediaTick, TickFlag
 from tests.sim import history as h
 from tests.sim.loop import SimProcess, VirtualLoop
 from tests.sim.recorder import Recorder
 from tests.sim.standins import SimRuntime
+from tests.support.unpaced_egress import UnpacedEgress
 
 UNLIMITED = 1 << 40
 
 
-class SimEgress:
-    """Sends a tick when it comes, unless it was made for another binding or a lower epoch."""
-
-    checks = True
-    """The rule that the mutant without it leaves out."""
+class SimEgress(UnpacedEgress):
+    """Writes down what is heard and what was refused."""
 
     def __init__(self, media: "SimMedia", live_id: str, made: dict[str, Any]) -> None:
+        super().__init__(live_id, made)
         self.media = media
-        self.live_id = live_id
-        self.binding: int = made["binding"]
-        self.epoch: int = made["epoch"]
-        self.on_sent = made["on_sent"]
-        self.set_credit = made["set_credit"]
-        self.utterance = 0
-        self.next_frame: int = made["start_frame"]
-        self.frozen = False
-        self.closed = False
-        self.held: list[MediaTick] = []
 
-    @property
-    def position(self) -> SentPosition:
-        return SentPosition(self.next_frame, 0, 0, self.utterance, 0)
-
-    def push(self, tick: MediaTick) -> TickRefusal | None:
+    def refused(self, tick: MediaTick) -> None:
         rec = self.media.recorder
-        if self.checks and (self.closed or tick.binding != self.binding or tick.epoch < self.epoch):
-            rec.windows["tick_refused_below"] += 1
-            rec.note(
-                h.TickRefused(
-                    rec.now_ms, self.media.process.name, self.live_id, self.epoch, tick.epoch
-                )
+        rec.windows["tick_refused_below"] += 1
+        rec.note(
+            h.TickRefused(rec.now_ms, self.media.process.name, self.live_id, self.epoch, tick.epoch)
+        )
+
+    def spoken(self, tick: MediaTick) -> None:
+        rec, live = self.media.recorder, self.media.runtime.made_for[tick.binding]
+        rec.note(
+            h.Heard(
+                rec.now_ms,
+                self.media.process.name,
+                self.live_id,
+                self.epoch,
+                tick.segment_id,
+                tick.sample_start,
+                tick.sample_start + tick.speech_samples,
+                bool(tick.flags & TickFlag.LAST_OF_SEGMENT),
+                live.live_id,
+                live.epoch,
+                tick.binding,
             )
-            return TickRefusal.WRONG_BINDING
-        if self.frozen:
-            self.held.append(tick)
-            return None
-        self._send(tick)
-        return None
+        )
 
-    def _send(self, tick: MediaTick) -> None:
-        self.next_frame = tick.frame_index + 1
-        media = self.media
-        if tick.utterance < self.utterance:
-            object.__setattr__(tick, "flags", tick.flags | TickFlag.MUTED)
-        elif tick.segment_id:
-            rec, live = media.recorder, media.runtime.made_for[tick.binding]
-            rec.note(
-                h.Heard(
-                    rec.now_ms,
-                    media.process.name,
-                    self.live_id,
-                    self.epoch,
-                    tick.segment_id,
-                    tick.sample_start,
-                    tick.sample_start + tick.speech_samples,
-                    bool(tick.flags & TickFlag.LAST_OF_SEGMENT),
-                    live.live_id,
-                    live.epoch,
-                    tick.binding,
-                )
-            )
-        self.on_sent(tick, 0)
-
-    def interrupt(self, utterance: int) -> SentPosition:
-        self.utterance = max(self.utterance, utterance)
-        return self.position
-
-    def freeze(self) -> SentPosition:
-        self.frozen = True
-        return self.position
-
-    def thaw(self) -> None:
-        self.frozen = False
-        held, self.held = self.held, []
-        for tick in held:
-            self._send(tick)
+    def now_us(self) -> int:
+        return 0
 
 
 class SimMedia:
