@@ -14,6 +14,7 @@ from stream.transport import BrokerAway, RangeReader
 
 RECORDS_MAX: Final = 500
 READ_MS: Final = 2000
+SILENCE_MAX: Final = 5
 
 
 async def tell_story(live: str, kafka: str, output: Output) -> None:
@@ -40,11 +41,17 @@ async def tell_story(live: str, kafka: str, output: Output) -> None:
 
 
 async def _events(reader: RangeReader, partition: int, live: str) -> AsyncIterator[LiveEvent]:
+    """Raises CommandFailed when the log cannot be read to its end: half a story misleads."""
     offset, end = await reader.log_range(partition)
+    silent = 0
     while offset < end:
         records = await reader.read(partition, offset, records_max=RECORDS_MAX, timeout_ms=READ_MS)
-        if not records:
-            return
+        silent = 0 if records else silent + 1
+        if silent == SILENCE_MAX:
+            raise CommandFailed(
+                f"partition {partition} of {EVENTS_TOPIC} ends at {end}, but nothing came from "
+                f"{offset} on in {silent * READ_MS / 1000:.0f} s; look at the broker and try again"
+            )
         for record in records:
             offset = record.offset + 1
             if record.key == live.encode() and record.value is not None:
