@@ -18,6 +18,7 @@ import dispatch.ids
 import dispatch.publish
 from ownership import keys
 from schemas import store_values
+from schemas.bad_record import DeadLetterReason
 from schemas.events import EventKind
 from schemas.store_values import StoreValue
 from schemas.text_record import BadRecord, TextRecord, decode_text_record
@@ -94,17 +95,18 @@ def _cheap_id(now_ms: int, entropy: bytes) -> str:
 
 
 @lru_cache(maxsize=32_768)
-def _decoded(value: bytes | None) -> TextRecord | BadRecord:
+def _decoded(value: bytes | None) -> TextRecord | tuple[DeadLetterReason, str]:
+    # Not the error itself: it would keep the frames that it was raised through, and so their world.
     try:
         return decode_text_record(value)
     except BadRecord as error:
-        return error
+        return error.reason, error.detail
 
 
 def _decode_once(value: bytes | None, **_: object) -> TextRecord:
     found = _decoded(value)
-    if isinstance(found, BadRecord):
-        raise found
+    if isinstance(found, tuple):
+        raise BadRecord(*found)
     return found
 
 

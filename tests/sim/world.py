@@ -365,6 +365,7 @@ class World:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 _end(task.get_coro())
         self.loop.close()
+        spies.RECORDER = None
 
     def partition(self, live_id: str) -> int:
         return partition_of(live_id.encode(), self.plan.partitions)
