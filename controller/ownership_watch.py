@@ -13,11 +13,12 @@ import structlog
 from controller.clock import Clock
 from controller.limits import Limits
 from controller.store_calls import StoreCalls
-from ownership.generations import confirm_gone, leaving_of, owned_by
+from ownership.generations import confirm_gone
 from ownership.kv import Database
 from ownership.model import Generation, Reservation
-from ownership.reservations import free_reserved, reservations
-from ownership.workers import list_workers, worker_signal_key
+from ownership.reservations import free_reserved
+from ownership.standing import standing
+from ownership.workers import worker_signal_key
 
 _log = structlog.get_logger(__name__)
 
@@ -74,15 +75,17 @@ class OwnershipWatch:
 
     async def look(self) -> None:
         """One round."""
-        me = self._worker_id
-        self._owned(await self._calls.insist(lambda: owned_by(self._db, me), "owned_by"))
-        await self._confirm(
-            await self._calls.insist(lambda: leaving_of(self._db, me), "leaving_of")
+        now = await self._calls.insist(lambda: standing(self._db, self._worker_id), "standing")
+        self._owned(now.owned)
+        self._moves(
+            [
+                MoveWanted(one.live_id, target, one.token)
+                for target, one in now.elsewhere
+                if one.live_id
+            ]
         )
-        await self._free_old(
-            await self._calls.insist(lambda: reservations(self._db, me), "reservations")
-        )
-        self._moves(await self._wanted())
+        await self._confirm(now.leaving)
+        await self._free_old(now.reserved)
 
     async def _confirm(self, leaving: Iterable[Owned]) -> None:
         """Generations that came and went unseen, or ended while this process was away."""
@@ -105,16 +108,3 @@ class OwnershipWatch:
                 lambda t=one.token: free_reserved(self._db, self._worker_id, t), "free_reserved"
             )
             _log.info("reservation_freed", live_id=one.live_id, slot=one.slot)
-
-    async def _wanted(self) -> list[MoveWanted]:
-        wanted: list[MoveWanted] = []
-        views = await self._calls.insist(lambda: list_workers(self._db), "list_workers")
-        for view in views:
-            target = view.value.worker_id
-            if view.reserved == 0 or target == self._worker_id:
-                continue
-            kept = await self._calls.insist(
-                lambda t=target: reservations(self._db, t), "reservations"
-            )
-            wanted += [MoveWanted(one.live_id, target, one.token) for one in kept if one.live_id]
-        return wanted

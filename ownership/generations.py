@@ -18,7 +18,7 @@ from ownership.model import (
     StaleGeneration,
     WorkerNotReady,
 )
-from ownership.reservations import claim_standby, free_reserved, reservations, reserve
+from ownership.reservations import claim_standby, free_reserved, reserve
 from ownership.rules import admission_refusal, commit_refusal, next_generation, stale
 from ownership.tuple_layer import prefix_range
 from ownership.values import (
@@ -46,9 +46,9 @@ __all__ = [
     "confirm_gone",
     "free_reserved",
     "hand_over",
-    "leaving_of",
+    "leaving",
+    "owned",
     "owned_by",
-    "reservations",
     "reserve",
 ]
 
@@ -228,16 +228,12 @@ async def owned_by(db: Database, worker_id: str) -> list[tuple[str, Generation]]
     return await db.read(lambda tr: owned(tr, worker_id))
 
 
-async def leaving_of(db: Database, worker_id: str) -> list[tuple[str, Generation]]:
+def leaving(tr: Reads, worker_id: str) -> list[tuple[str, Generation]]:
     """The ended generations whose runtimes this worker has not yet confirmed gone."""
-
-    def body(tr: Reads) -> list[tuple[str, Generation]]:
-        pairs = tr.get_range(*prefix_range(keys.slots_of(worker_id)))
-        values = [read_slot(raw) for _, raw in pairs]
-        return [
-            (value.live_id, Generation(worker_id, value.epoch))
-            for value in values
-            if value is not None and value.state is SlotState.LEAVING
-        ]
-
-    return await db.read(body)
+    pairs = tr.get_range(*prefix_range(keys.slots_of(worker_id)))
+    values = [read_slot(raw) for _, raw in pairs]
+    return [
+        (value.live_id, Generation(worker_id, value.epoch))
+        for value in values
+        if value is not None and value.state is SlotState.LEAVING
+    ]

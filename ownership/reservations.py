@@ -68,22 +68,18 @@ async def free_reserved(db: Database, worker_id: str, token: str) -> bool:
     return await db.run(body)
 
 
-async def reservations(db: Database, worker_id: str) -> list[Reservation]:
+def reserved(tr: Reads, worker_id: str) -> list[Reservation]:
     """The reserved slots of a worker, for it to prepare standbys and to free old ones."""
-
-    def body(tr: Reads) -> list[Reservation]:
-        pairs = tr.get_range(*prefix_range(keys.reservations_of(worker_id)))
-        indexes = [slots.reservation_index(raw) for _, raw in pairs]
-        values = tr.get_many([keys.slot(worker_id, index) for index in indexes])
-        found: list[Reservation] = []
-        for index, raw in zip(indexes, values, strict=True):
-            value = read_slot(raw)
-            if value is None or value.state is not SlotState.RESERVED:
-                raise StoreCorrupt(f"a reservation of {worker_id} names slot {index}: {value}")
-            found.append(Reservation(value.token, value.live_id, index, value.since_ms))
-        return found
-
-    return await db.read(body)
+    pairs = tr.get_range(*prefix_range(keys.reservations_of(worker_id)))
+    indexes = [slots.reservation_index(raw) for _, raw in pairs]
+    values = tr.get_many([keys.slot(worker_id, index) for index in indexes])
+    found: list[Reservation] = []
+    for index, raw in zip(indexes, values, strict=True):
+        value = read_slot(raw)
+        if value is None or value.state is not SlotState.RESERVED:
+            raise StoreCorrupt(f"a reservation of {worker_id} names slot {index}: {value}")
+        found.append(Reservation(value.token, value.live_id, index, value.since_ms))
+    return found
 
 
 async def claim_standby(

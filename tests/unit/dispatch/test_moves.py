@@ -3,7 +3,6 @@
 from dispatch.lives import Opening
 from dispatch.moves import AlreadyThere, MoveRequested, NoOwner
 from ownership import keys
-from ownership.generations import reservations
 from ownership.kv import int64
 from ownership.lives import get_live
 from ownership.model import (
@@ -13,6 +12,7 @@ from ownership.model import (
     UnknownWorker,
     WorkerNotReady,
 )
+from ownership.standing import standing
 from ownership.workers import set_draining
 from schemas.options import LiveOptions
 from tests.unit.dispatch.world import World
@@ -31,7 +31,7 @@ async def test_a_slot_is_reserved_and_both_sides_wake(world: World) -> None:
     asked = await service.mover.request_move("a", None)
     assert isinstance(asked, MoveRequested)
     assert (asked.source.worker_id, asked.target) == ("w1", "w2")
-    (kept,) = await reservations(world.db, "w2")
+    (kept,) = (await standing(world.db, "w2")).reserved
     assert (kept.token, kept.live_id) == (asked.token, "a")
     assert await signal(world, "w1") > before[0]
     assert await signal(world, "w2") > before[1]

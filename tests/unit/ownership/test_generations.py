@@ -11,9 +11,7 @@ from ownership.generations import (
     confirm_gone,
     free_reserved,
     hand_over,
-    leaving_of,
     owned_by,
-    reservations,
     reserve,
 )
 from ownership.kv import StoreCorrupt, int64
@@ -36,6 +34,7 @@ from ownership.model import (
     WorkerNotReady,
 )
 from ownership.release import release
+from ownership.standing import standing
 from ownership.workers import mark_dead, set_draining, worker_signal_key
 from schemas.store_values import Cursor
 from tests.unit.ownership.world import (
@@ -71,7 +70,7 @@ async def test_a_move_advances_the_epoch_and_both_slots() -> None:
     assert (await counts(db, "w"), await counts(db, "v")) == ((0, 1, 0), (1, 0, 0))
     assert await owned_by(db, "w") == []
     assert await owned_by(db, "v") == [("a", Generation("v", 2))]
-    assert await leaving_of(db, "w") == [("a", first)]
+    assert (await standing(db, "w")).leaving == [("a", first)]
 
 
 async def test_the_guard_lets_one_of_many_through() -> None:
@@ -153,7 +152,7 @@ async def test_a_dead_workers_slot_ends_with_it() -> None:
     await mark_dead(db, "w", 1)
     await commit_generation(db, move("a", first, "v"))
     assert await counts(db, "w") == (0, 0, 0)
-    assert await leaving_of(db, "w") == []
+    assert (await standing(db, "w")).leaving == []
     assert await commit_generation(db, move("a", Generation("v", 2), "w")) == WorkerNotReady("w")
 
 
@@ -164,7 +163,7 @@ async def test_a_live_may_be_rebuilt_on_its_own_worker() -> None:
     assert again == CommittedGeneration(Generation("w", 2))
     assert await owned_by(db, "w") == [("a", Generation("w", 2))]
     assert await counts(db, "w") == (1, 1, 0)
-    assert await leaving_of(db, "w") == [("a", first)]
+    assert (await standing(db, "w")).leaving == [("a", first)]
 
 
 async def test_a_claim_gives_all_that_is_needed() -> None:
@@ -229,7 +228,9 @@ async def test_a_planned_move_uses_its_reserved_slot() -> None:
     assert await reserve(db, "v", "t", 21, live_id="a") == Reserved(0)
     assert await reserve(db, "v", "u", 20) == NoFreeSlot("v")
     assert await commit_generation(db, move("a", first, "v")) == NoFreeSlot("v")
-    assert await reservations(db, "v") == [Reservation("t", "a", 0, 20)]
+    kept = Reservation("t", "a", 0, 20)
+    assert (await standing(db, "v")).reserved == [kept]
+    assert (await standing(db, "w")).elsewhere == [("v", kept)]
     standby = await claim_standby(db, "a", "v", "t")
     assert isinstance(standby, Standby)
     assert (standby.generation, standby.cursor, standby.checkpoint) == (first, Cursor(0), None)
@@ -237,7 +238,7 @@ async def test_a_planned_move_uses_its_reserved_slot() -> None:
     done = await hand_over(db, "a", first, "v", CHECKPOINT, "h", 40, "t")
     assert done == CommittedGeneration(Generation("v", 2))
     assert await counts(db, "v") == (1, 0, 0)
-    assert await reservations(db, "v") == []
+    assert (await standing(db, "v")).reserved == []
     assert await claim_standby(db, "a", "v", "t") == ReservationGone("t")
     assert await free_reserved(db, "v", "t") is False
 
