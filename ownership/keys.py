@@ -10,6 +10,7 @@ put everything under a prefix of its own (`fdb://...?prefix=`), which keys never
     worker/<wid>              incarnation and its state       node/<node>    its current incarnation
     beat/<wid>                counter                         load/<wid>     load view (a hint)
     slot/<wid>/<i>            who has slot i (absent: free)   tally/<wid>    counts of those slots
+    taken/<wid>/<n>           a bit for each of 64 slots: set where it is not free (a hint)
     reservation/<wid>/<token> (slot, live_id)                 signal/<wid>   counter to watch
     tomb/<wid>                buried incarnation, refused     idem/<key>     idempotency of creation
     watermark/<p>             finished below (int64)          disposing/<p>/<offset>  live_id
@@ -44,6 +45,7 @@ BEAT = _space("beat")
 LOAD = _space("load")
 SLOT = _space("slot")
 TALLY = _space("tally")
+TAKEN = _space("taken")
 RESERVATION = _space("reservation")
 SIGNAL = _space("signal")
 TOMB = _space("tomb")
@@ -129,6 +131,15 @@ def slot(worker_id: str, index: int) -> bytes:
 
 def tally(worker_id: str) -> bytes:
     return TALLY + pack_text(worker_id)
+
+
+def taken_of(worker_id: str) -> bytes:
+    """The prefix of the words in which a worker's slots are marked."""
+    return TAKEN + pack_text(worker_id)
+
+
+def taken(worker_id: str, word: int) -> bytes:
+    return TAKEN + pack_text(worker_id) + pack_int(word)
 
 
 def reservations_of(worker_id: str) -> bytes:

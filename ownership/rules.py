@@ -5,7 +5,7 @@ A rule answers None when it has nothing against the request, or the refusal itse
 PURE.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ownership.model import (
     AlreadyDead,
@@ -95,18 +95,12 @@ def _mixed(number: int) -> int:
     return number ^ (number >> 31)
 
 
-def slots_to_try(draw: int, capacity: int, count: int) -> list[int]:
-    """Up to `count` different slots, in the order in which this draw looks at them."""
-    tried: dict[int, None] = {}
-    for step in range(count):
-        if capacity > 0:
-            tried[_mixed(draw + step * _MIX) % capacity] = None
-    return list(tried)
-
-
 def free_slot(taken: Iterable[int], capacity: int, draw: int) -> int | None:
     """One of the slots that are not taken, by the draw; None when there is none."""
-    free = sorted(set(range(capacity)).difference(taken))
+    return _drawn(sorted(set(range(capacity)).difference(taken)), draw)
+
+
+def _drawn(free: Sequence[int], draw: int) -> int | None:
     return free[_mixed(draw) % len(free)] if free else None
 
 
@@ -155,6 +149,45 @@ def tally_counts(tally: int) -> tuple[int, int, int]:
         (tally >> _FIELD_BITS) & _FIELD_MASK,
         (tally >> (2 * _FIELD_BITS)) & _FIELD_MASK,
     )
+
+
+# -- which slots are taken: a bit for each, in words of 64 ----------------------------------------
+
+SLOTS_PER_WORD = 64
+
+
+def taken_change(old: SlotState | None, new: SlotState | None, index: int) -> int:
+    """What one slot's change adds to the word that its bit is in.
+
+    A slot is taken and freed in turns, each time with its key in conflict, so a sum of such
+    changes sets and clears single bits and never carries.
+    """
+    return ((new is not None) - (old is not None)) << index % SLOTS_PER_WORD
+
+
+def words_of(capacity: int) -> int:
+    """How many words mark so many slots."""
+    return -(-capacity // SLOTS_PER_WORD)
+
+
+def word_of(index: int) -> int:
+    """The word that the slot's bit is in."""
+    return index // SLOTS_PER_WORD
+
+
+def word_to_try(capacity: int, draw: int) -> int:
+    """The word that this draw looks at first: nothing follows from it for the slot in the word."""
+    return _mixed(draw ^ _MASK) % words_of(capacity)
+
+
+def free_by_words(words: Iterable[tuple[int, int]], capacity: int, draw: int) -> int | None:
+    """One of the slots whose bits are clear in (number, word) pairs; None when there is none."""
+    free: list[int] = []
+    for number, word in words:
+        first = number * SLOTS_PER_WORD
+        bits = range(min(SLOTS_PER_WORD, capacity - first))
+        free += [first + bit for bit in bits if not word >> bit & 1]
+    return _drawn(free, draw)
 
 
 # -- generations ------------------------------------------------------------------------------

@@ -4,41 +4,63 @@ Admission *is* the slot key. A free one is looked for in snapshot reads, which m
 conflict, and then only that key counts as read: two candidates of one slot conflict, two candidates
 of one worker do not, and a slot that was taken meanwhile is never taken twice, however stale the
 look was.
+
+A map of bits says where to look, so that a slot is found as fast on a worker that is nearly full.
+It is written with additions, which never conflict, and it is a hint: no slot is taken, and none
+refused, on its word alone.
 """
 
 from ownership import keys
-from ownership.kv import StoreCorrupt, Transaction
+from ownership.kv import Reads, StoreCorrupt, Transaction, int64
 from ownership.model import ReservationGone
 from ownership.rules import (
+    free_by_words,
     free_slot,
     left_slot,
     reservation_refusal,
-    slots_to_try,
+    taken_change,
     tally_change,
+    tally_counts,
+    word_of,
+    word_to_try,
+    words_of,
 )
 from ownership.tuple_layer import pack, prefix_range, unpack
 from ownership.values import read_slot
 from schemas.store_values import GenerationValue, SlotState, SlotValue, WorkerValue
 
-# Looking at a few slots by their keys is cheaper than reading all of them, until the worker is
-# nearly full.
-TRIES = 6
-
 
 def find_free(tr: Transaction, worker: WorkerValue, draw: int) -> int | None:
     """A slot of the worker that nobody has, None when there is none. Makes it count as read."""
-    tries = slots_to_try(draw, worker.capacity, TRIES)
-    found = tr.snapshot.get_many([keys.slot(worker.worker_id, index) for index in tries])
-    for index, raw in zip(tries, found, strict=True):
-        if raw is None:
-            tr.add_read_conflict_key(keys.slot(worker.worker_id, index))
-            return index
-    begin, end = prefix_range(keys.slots_of(worker.worker_id))
-    taken = [keys.last_int(key) for key, _ in tr.snapshot.get_range(begin, end)]
-    index = free_slot(taken, worker.capacity, draw)
-    if index is not None:
-        tr.add_read_conflict_key(keys.slot(worker.worker_id, index))
+    name, look = worker.worker_id, tr.snapshot
+    index = _find_on_map(look, worker, draw)
+    if index is None and sum(tally_counts(int64(look.get(keys.tally(name))))) >= worker.capacity:
+        return None
+    if index is None or tr.get(keys.slot(name, index)) is not None:
+        # The map is wrong: a release that knew nothing of it took slots of this worker.
+        index = free_slot(_taken(look, name), worker.capacity, draw)
+        if index is not None:
+            tr.add_read_conflict_key(keys.slot(name, index))
     return index
+
+
+def _find_on_map(look: Reads, worker: WorkerValue, draw: int) -> int | None:
+    """A slot that is free by the map: in one word, or where that one is full in any of them."""
+    name, capacity = worker.worker_id, worker.capacity
+    number = word_to_try(capacity, draw)
+    index = free_by_words([(number, int64(look.get(keys.taken(name, number))))], capacity, draw)
+    if index is not None:
+        return index
+    pairs = look.get_range(*prefix_range(keys.taken_of(name)))
+    marked = {keys.last_int(key): int64(raw) for key, raw in pairs}
+    words = [(number, marked.get(number, 0)) for number in range(words_of(capacity))]
+    return free_by_words(words, capacity, draw)
+
+
+def _taken(look: Reads, worker_id: str) -> list[int]:
+    """The slots that somebody has, by their keys."""
+    pairs = look.get_range(*prefix_range(keys.slots_of(worker_id)))
+    return [keys.last_int(key) for key, _ in pairs]
 
 
 def put(
@@ -50,7 +72,10 @@ def put(
         tr.clear(key)
     else:
         tr.set(key, new.encode())
-    tr.add(keys.tally(worker_id), tally_change(old, None if new is None else new.state))
+    state = None if new is None else new.state
+    tr.add(keys.tally(worker_id), tally_change(old, state))
+    if (old is None) is not (state is None):
+        tr.add(keys.taken(worker_id, word_of(index)), taken_change(old, state, index))
 
 
 def leave(

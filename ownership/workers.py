@@ -189,8 +189,8 @@ async def bury_worker(
         node = tr.get(keys.node(worker.node))
         if node is not None and node.decode() == worker_id:
             tr.clear(keys.node(worker.node))
-        tr.clear_range(*prefix_range(keys.slots_of(worker_id)))
-        tr.clear_range(*prefix_range(keys.reservations_of(worker_id)))
+        for spaces in (keys.slots_of, keys.taken_of, keys.reservations_of):
+            tr.clear_range(*prefix_range(spaces(worker_id)))
         for space in (keys.worker, keys.beat, keys.load, keys.tally, keys.signal):
             tr.clear(space(worker_id))
         tr.set(keys.tomb(worker_id), b"")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ownership import keys, rules
-from ownership.kv import int64
+from ownership.kv import INT64_MASK, int64
 from ownership.memory_store import MemoryStore
 from ownership.slots import reservation_index
 from ownership.tuple_layer import unpack
@@ -59,7 +59,8 @@ class Checker:
             else:
                 self.old[key] = raw
         if any(
-            unpack(key)[0] in ("gen", "slot", "tally", "reservation", "live") for key in changes
+            unpack(key)[0] in ("gen", "slot", "tally", "taken", "reservation", "live")
+            for key in changes
         ):
             self._everything_agrees()
 
@@ -128,6 +129,7 @@ class Checker:
         lives: dict[str, LiveState] = {}
         owned: dict[tuple[str, str], int] = {}
         tallies: dict[str, int] = {}
+        marked: dict[tuple[str, int], int] = {}
         tokens: dict[tuple[str, int], str] = {}
         for key, raw in self.store.contents.values.items():
             match unpack(key):
@@ -143,6 +145,8 @@ class Checker:
                     tokens[worker_id, reservation_index(raw)] = token
                 case ("tally", str(worker_id)):
                     tallies[worker_id] = int64(raw)
+                case ("taken", str(worker_id), int(number)):
+                    marked[worker_id, number] = int64(raw) & INT64_MASK
         holders = {
             (value.worker_id, value.slot): (live_id, value.epoch)
             for live_id, value in generations.items()
@@ -172,3 +176,7 @@ class Checker:
         for worker_id, tally in tallies.items():
             expected = tuple(counted[worker_id][state] for state in SlotState)
             assert rules.tally_counts(tally) == expected, worker_id
+        bits: Counter[tuple[str, int]] = Counter()
+        for worker_id, index in slots:
+            bits[worker_id, rules.word_of(index)] |= 1 << index % rules.SLOTS_PER_WORD
+        assert bits == Counter(marked), "each slot that is taken is marked, and no other"

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from ownership import keys
 from ownership.custody import raise_watermark
 from ownership.generations import commit_generation, confirm_gone, owned_by
-from ownership.kv import StoreCorrupt
+from ownership.kv import StoreCorrupt, Transaction, add_int64
 from ownership.lives import (
     close_live,
     create_live,
@@ -142,6 +143,21 @@ async def test_many_creations_at_once_fill_a_worker_and_no_more(same_draw: bool)
     slots = [view.generation_value.slot for view in await list_lives(db, None, 0) if view.open]
     assert sorted(slots) == list(range(10))
     assert await counts(db, "w") == (10, 0, 0)
+
+
+@pytest.mark.parametrize("mark", [0, -1])
+async def test_a_map_of_slots_that_is_wrong_refuses_nothing_and_admits_nothing(mark: int) -> None:
+    db = await with_workers(worker("w", 70))
+
+    def spoil(tr: Transaction) -> None:
+        for number in range(2):
+            tr.set(keys.taken("w", number), add_int64(None, mark))
+
+    for i in range(70):
+        await db.run(spoil)
+        assert isinstance(await create_live(db, create(f"a{i}", "w", slot_draw=i)), Created)
+    assert await create_live(db, create("b", "w")) == NoFreeSlot("w")
+    assert await counts(db, "w") == (70, 0, 0)
 
 
 async def test_text_before_the_creation_is_spoken_unless_it_is_finished() -> None:

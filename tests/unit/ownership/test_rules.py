@@ -81,13 +81,6 @@ def test_who_counts_as_alive() -> None:
     ]
 
 
-@given(st.integers(0, 2**64), st.integers(0, 600), st.integers(0, 8))
-def test_slots_to_try(draw: int, capacity: int, count: int) -> None:
-    tries = rules.slots_to_try(draw, capacity, count)
-    assert len(tries) == len(set(tries)) <= count
-    assert all(0 <= index < capacity for index in tries)
-
-
 @given(st.sets(st.integers(0, 30)), st.integers(0, 20), st.integers(0, 2**64))
 def test_a_free_slot_is_free(taken: set[int], capacity: int, draw: int) -> None:
     free = set(range(capacity)) - taken
@@ -97,7 +90,25 @@ def test_a_free_slot_is_free(taken: set[int], capacity: int, draw: int) -> None:
 
 def test_neighbouring_draws_spread() -> None:
     assert len({rules.free_slot([], 500, draw) for draw in range(100)}) > 80
-    assert len({rules.slots_to_try(draw, 500, 1)[0] for draw in range(100)}) > 80
+    words = [(rules.word_to_try(500, draw), 0) for draw in range(100)]
+    assert {number for number, _ in words} == set(range(rules.words_of(500)))
+    assert len({rules.free_by_words([words[draw]], 500, draw) for draw in range(100)}) > 80
+
+
+@given(st.sets(st.integers(0, 199)), st.integers(1, 200), st.integers(0, 2**64))
+def test_the_words_are_the_slots_that_are_taken(taken: set[int], capacity: int, draw: int) -> None:
+    words = dict.fromkeys(range(rules.words_of(capacity)), 0)
+    for index in taken & set(range(capacity)):
+        words[rules.word_of(index)] += rules.taken_change(None, SlotState.HELD, index)
+    index = rules.free_by_words(words.items(), capacity, draw)
+    free = set(range(capacity)) - taken
+    assert (index in free) if free else index is None
+    assert rules.word_to_try(capacity, draw) in words
+    for state in SlotState:
+        assert rules.taken_change(state, SlotState.HELD, 5) == 0
+    for index in taken & set(range(capacity)):
+        words[rules.word_of(index)] += rules.taken_change(SlotState.LEAVING, None, index)
+    assert not any(words.values())
 
 
 def test_a_slot_that_is_left() -> None:

@@ -95,7 +95,7 @@ def test_spaces_do_not_overlap() -> None:
         for name, value in vars(keys).items()
         if name.isupper() and isinstance(value, bytes)
     }
-    assert len(spaces) == 21
+    assert len(spaces) == 22
     ordered = sorted(spaces.values())
     assert all(first[1] <= second[0] for first, second in pairwise(ordered))
 
