@@ -59,6 +59,7 @@ _GENERATION_WORD, _ACKNOWLEDGED_WORD = 8, 16
 _QUEUES_AT: Final = 256
 _POSITION_MASK: Final = 0xFF_FFFF
 _GENERATION_MASK: Final = 0xFF_FFFF
+_NOTHING: Final = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +311,9 @@ class HostConsumer(_Side):
         """Views of the parts from offset `at`; a ring with device memory adds what lies there."""
         parts: list[memoryview] = []
         for length in lengths:
+            if not length:
+                parts.append(_NOTHING)
+                continue
             end = at + length
             parts.append(self._view[at:end])
             at = end + -end % CACHE_LINE_BYTES

@@ -97,7 +97,8 @@ class RingConsumer(Protocol):
         ...
 
     def quiet(self) -> None:
-        """Clear the wake-up. Call it before looking with `take`, not after."""
+        """Clear the wake-up, then look once more with `take` before waiting. Where that look is
+        the second, the first one's message has not waited for this call."""
         ...
 
     def close(self) -> None:

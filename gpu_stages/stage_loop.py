@@ -92,7 +92,7 @@ class _Checked:
 
 def _invalidate(taken: Taken) -> None:
     """Make a stage that kept a part notice at once, instead of reading the slot's next message."""
-    for part in taken.parts:
+    for part in filter(len, taken.parts):
         try:
             part.release()
         except BufferError:  # an array still looks at it: garbage soon, or the stage's own mistake
@@ -134,6 +134,7 @@ class StageLoop:
         self._turns: deque[int] = deque()
         self._waiting = 0
         self._first_us = 0
+        self._rung = False
         self._authority = Authority(ends.table, stage.forget, self.counts)
         self._ticked_us = 0
         self._tick_wanted = True
@@ -174,7 +175,7 @@ class StageLoop:
             quiet_bell(ends.bell_fd)
             self._tick_wanted = True
         if ends.incoming.data_fd() in readable:
-            ends.incoming.quiet()
+            self._rung = True
         if ends.outgoing.space_fd() in readable:
             ends.outgoing.quiet()
             self._tick_wanted = True
@@ -192,7 +193,7 @@ class StageLoop:
 
     def _gather(self) -> None:
         """Take every published slot in hand, by live."""
-        while (taken := self._ends.incoming.take()) is not None:
+        while (taken := self._next_taken()) is not None:
             live_slot = taken.header.live_slot
             queue = self._pending.get(live_slot)
             if queue is None:
@@ -205,6 +206,17 @@ class StageLoop:
                 self._first_us = at_us
             self._waiting += 1
             self._figures.queued(self._waiting, at_us)
+
+    def _next_taken(self) -> Taken | None:
+        """The next published slot. The bell is quieted where none is left, before one last look:
+        nothing is missed, and no message waits for the call."""
+        incoming = self._ends.incoming
+        taken = incoming.take()
+        if taken is None and self._rung:
+            self._rung = False
+            incoming.quiet()
+            taken = incoming.take()
+        return taken
 
     def _batch_max(self) -> int:
         return min(self.stage.batch_max, self._fits or self.stage.batch_max)

@@ -42,9 +42,11 @@ def receive_from_ring(handle: dict[str, Any]) -> None:
     print("ready", flush=True)
     while len(hops) < FRAMES + WARM_UP:
         taken = consumer.take()
+        if taken is None:  # as in `stage_loop`: quiet where nothing is left, then a last look
+            consumer.quiet()
+            taken = consumer.take()
         if taken is None:
             select.select([consumer.data_fd()], (), ())
-            consumer.quiet()
             continue
         now_ns = time.monotonic_ns()
         frame = np.frombuffer(taken.parts[0], np.uint8)
