@@ -17,7 +17,7 @@ from dhsched.client import DispatchClient
 from dhsched.one_machine import OneMachine, OneMachineSettings
 from dhsched.output import CommandFailed, Output
 from dhsched.processes import ended
-from dhsched.recording import record
+from dhsched.recording import existing_parent, record
 from dhsched.text_source import bundled_script, read_text
 from dhsched.topic_writer import TopicWriter
 from schemas.topics import TEXT_TOPIC
@@ -39,8 +39,11 @@ class DemoOptions:
 async def run_demo(options: DemoOptions, output: Output) -> None:
     """Start everything, speak, and go on until Ctrl-C (or, when recording, until all is spoken)."""
     text = bundled_script() if options.text is None else read_text(options.text)
-    if options.record is not None and options.record.exists():
-        raise CommandFailed(f"{options.record} exists; remove it or name another file", 2)
+    if options.record is not None:
+        # Asked before everything is started, which takes a while.
+        existing_parent(options.record)
+        if options.record.exists():
+            raise CommandFailed(f"{options.record} exists; remove it or name another file", 2)
     stopped = asyncio.Event()
     with _until_signalled(stopped):
         work = asyncio.create_task(_run(options, text, output))

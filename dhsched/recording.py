@@ -25,7 +25,7 @@ async def record(
     The file appears under its final name only when it is whole. Raises CommandFailed when the live
     reported an error or did not close by itself.
     """
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=_existing_parent(out)) as folder:
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=existing_parent(out)) as folder:
         part = Path(folder) / "stream.mp4"
         started = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
@@ -50,7 +50,8 @@ async def record(
     )
 
 
-def _existing_parent(out: Path) -> Path:
+def existing_parent(out: Path) -> Path:
+    """The folder of a file that is to be written. Raises CommandFailed."""
     parent = out.resolve().parent
     if not parent.is_dir():
         raise CommandFailed(f"the folder {parent} does not exist; make it first", 2)
