@@ -126,6 +126,11 @@ class Fleet:
         """What placement ranks."""
         return list(self._candidates.values())
 
+    def partitions_of(self, worker_id: str) -> frozenset[int]:
+        """The partitions that the worker reads as their custodian; none of one that is unknown."""
+        known = self._candidates.get(worker_id)
+        return frozenset() if known is None else known.partitions
+
     def _note_taken(self, worker_id: str, taken: int) -> None:
         self._taken[worker_id] = taken
         view = self._views.get(worker_id)

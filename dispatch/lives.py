@@ -16,7 +16,7 @@ from dispatch.clock import Clock
 from dispatch.fleet import Fleet, FleetCounts
 from dispatch.ids import IdMint
 from dispatch.limits import Limits
-from dispatch.placement import Candidate, mint_live_id, rank
+from dispatch.placement import mint_live_id, rank
 from dispatch.publish import Publisher
 from ownership import lives as store
 from ownership.kv import Database
@@ -109,7 +109,7 @@ class LiveService:
         self.creates_without_capacity = 0
 
     async def create(self, opening: Opening) -> CreateOutcome:
-        """Opens a live on the first candidate that the store admits.
+        """Opens a live on the first candidate that the store admits, in one transaction.
 
         The views may be old, so when all candidates refuse they are read again, and only slots that
         the store itself shows free are tried; the rounds are bounded.
@@ -120,38 +120,40 @@ class LiveService:
             if turn:
                 await self._fleet.refresh()
             ranked = self._rank(opening)
-            if not ranked and turn:
-                break
-            for candidate in ranked:
-                outcome = await self._try(opening, create_id, candidate)
+            if ranked:
+                outcome = await self._try(opening, create_id, ranked)
                 if outcome is not None:
                     return outcome
+            elif turn:
+                break
         # Nothing is free, but the live may exist already: that answer needs no slot.
-        known = await self._try(opening, create_id, Candidate(NO_WORKER, True, 0, 0))
+        known = await self._try(opening, create_id, [])
         if known is not None:
             return known
         self.creates_without_capacity += 1
         return NoCapacity(self._fleet.counts())
 
-    def _rank(self, opening: Opening) -> list[Candidate]:
+    def _rank(self, opening: Opening) -> list[str]:
         partition = None
         if opening.live_id is not None:
             partition = partition_of(opening.live_id.encode(), self._partition_count)
-        return rank(
+        ranked = rank(
             self._fleet.candidates(),
             partition=partition,
             draw=self._mint.draw,
             tries_max=self._limits.placement_tries_max,
         )
+        return [one.worker_id for one in ranked]
 
     async def _try(
-        self, opening: Opening, create_id: str, candidate: Candidate
+        self, opening: Opening, create_id: str, workers: list[str]
     ) -> CreateOutcome | None:
-        """None: this worker cannot take it."""
+        """None: none of these workers can take it. An id that is minted here suits the first."""
+        first, *others = workers or [NO_WORKER]
         live_id = opening.live_id or mint_live_id(
             wall_ms=self._clock.wall_ms(),
             entropy=self._mint.entropy,
-            partitions=candidate.partitions,
+            partitions=self._fleet.partitions_of(first),
             partition_count=self._partition_count,
         )
         partition = partition_of(live_id.encode(), self._partition_count)
@@ -161,27 +163,33 @@ class LiveService:
                 live_id=live_id,
                 options=opening.options,
                 partition=partition,
-                target=candidate.worker_id,
+                target=first,
+                others=tuple(others),
                 commit_id=self._mint.new(),
                 create_id=create_id,
                 now_ms=self._clock.wall_ms(),
                 slot_draw=self._mint.slot_draw(),
                 idempotency_key=opening.idempotency_key,
-                request_hash=opening.request_hash,
+                request_hash=("" if opening.idempotency_key is None else opening.request_hash),
             ),
         )
         match outcome:
             case Created(generation):
+                if generation.worker_id in workers:
+                    self._refused_by(workers[: workers.index(generation.worker_id)])
                 self._fleet.took(generation.worker_id)
                 self._report_opened(live_id, generation, partition, opening.options)
                 return Opened(live_id, generation, partition)
             case Existing() | LiveExists() | IdempotencyMismatch():
                 return outcome
             case NoFreeSlot() | WorkerNotReady():
-                if candidate.worker_id != NO_WORKER:
-                    self.placements_refused += 1
-                    self._fleet.refused(candidate.worker_id)
+                self._refused_by(workers)
                 return None
+
+    def _refused_by(self, workers: list[str]) -> None:
+        self.placements_refused += len(workers)
+        for worker_id in workers:
+            self._fleet.refused(worker_id)
 
     def _report_opened(
         self, live_id: str, generation: Generation, partition: int, options: LiveOptions

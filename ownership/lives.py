@@ -58,7 +58,8 @@ async def create_live(db: Database, request: CreateLive) -> CreateResult:
     """Open a live and commit its first generation, in one transaction.
 
     The cursor starts at the larger of what an earlier live of this id left and the partition's
-    watermark; the epoch goes on from the last one of this id.
+    watermark; the epoch goes on from the last one of this id. The refusal is that of the worker
+    that was asked last.
     """
     if not request.create_id or not request.commit_id:
         raise ValueError("create_id and commit_id must not be empty")
@@ -67,23 +68,30 @@ async def create_live(db: Database, request: CreateLive) -> CreateResult:
         repeated = _repeated(tr, request)
         if repeated is not None:
             return repeated
-        raw_gen, raw_worker = tr.get_many([keys.gen(request.live_id), keys.worker(request.target)])
-        placed = place(
-            tr,
-            request.live_id,
-            read_generation(raw_gen),
-            request.target,
-            read_worker(raw_worker),
-            request.commit_id,
-            request.slot_draw,
-            request.now_ms,
-        )
+        placed = _place_first(tr, request)
         if not isinstance(placed, Generation):
             return placed
         _open(tr, request)
         return Created(placed)
 
     return await db.run(body)
+
+
+def _place_first(tr: Transaction, request: CreateLive) -> Generation | NoFreeSlot | WorkerNotReady:
+    """Commit the first generation to the first of the workers that admits it."""
+    raw_gen, raw_worker = tr.get_many([keys.gen(request.live_id), keys.worker(request.target)])
+    last, draw, now_ms = read_generation(raw_gen), request.slot_draw, request.now_ms
+
+    def at(target: str, raw: bytes | None) -> Generation | NoFreeSlot | WorkerNotReady:
+        worker = read_worker(raw)
+        return place(tr, request.live_id, last, target, worker, request.commit_id, draw, now_ms)
+
+    placed = at(request.target, raw_worker)
+    for other in request.others:
+        if isinstance(placed, Generation):
+            break
+        placed = at(other, tr.get(keys.worker(other)))
+    return placed
 
 
 def _repeated(tr: Transaction, request: CreateLive) -> CreateResult | None:

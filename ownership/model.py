@@ -144,7 +144,10 @@ class NotDead:
 
 @dataclass(frozen=True, slots=True)
 class CreateLive:
-    """Open a live and commit its first generation to worker `target`, in one transaction."""
+    """Open a live and commit its first generation to worker `target`, in one transaction.
+
+    Where `target` cannot take it, the `others` are asked in their order, in the same transaction.
+    """
 
     live_id: str
     options: LiveOptions
@@ -156,6 +159,7 @@ class CreateLive:
     slot_draw: int = 0
     idempotency_key: str | None = None
     request_hash: str = ""
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,24 @@ async def test_a_full_fleet_still_answers_for_what_exists(world: World) -> None:
     assert isinstance(await other.create(ANY), NoCapacity)
 
 
+async def test_a_view_that_is_old_costs_no_second_transaction(world: World) -> None:
+    """The second replica still takes all three for free; it learns of two that are not."""
+    for name in ("w1", "w2", "w3"):
+        await world.worker(name, 1)
+    first, second = world.service(), world.service()
+    await second.fleet.refresh()
+    for _ in range(2):
+        assert isinstance(await first.lives.create(ANY), Opened)
+    before = world.store.version
+    opened = await second.lives.create(ANY)
+    assert isinstance(opened, Opened)
+    assert world.store.version == before + 1
+    assert second.lives.placements_refused <= 2
+    free = [one.worker_id for one in second.fleet.candidates() if one.can_take]
+    assert len(free) == 2 - second.lives.placements_refused
+    assert isinstance(await second.lives.create(ANY), NoCapacity)
+
+
 async def test_one_key_makes_one_live_over_replicas(world: World) -> None:
     await world.worker("w1", 8)
     keyed = replace(ANY, idempotency_key="k")

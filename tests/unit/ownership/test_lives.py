@@ -76,6 +76,21 @@ async def test_refusals_of_a_creation() -> None:
         await create_live(db, create("b", "v", create_id=""))
 
 
+async def test_the_others_are_asked_in_their_order_in_the_same_transaction() -> None:
+    db = await with_workers(worker("full", 1), worker("w", 1), worker("v", 1))
+    await created(db, "a", "full")
+    before = db.store.version
+    others = create("b", "full", others=("nobody", "w", "v"))
+    assert await create_live(db, others) == Created(Generation("w", 1))
+    assert db.store.version == before + 1
+    assert await counts(db, "w") == (1, 0, 0)
+    again = create("c", "full", others=("w", "v"))
+    assert await create_live(db, again) == Created(Generation("v", 1))
+    assert await create_live(db, create("d", "nobody", others=("full", "v"))) == NoFreeSlot("v")
+    assert await create_live(db, create("d", "v", others=("nobody",))) == WorkerNotReady("nobody")
+    assert await get_live(db, "d") is None
+
+
 async def test_the_same_creation_twice_is_one() -> None:
     db = await with_workers(worker("w"), worker("v"))
     assert await create_live(db, create("a", "w")) == Created(Generation("w", 1))
