@@ -10,7 +10,8 @@ PURE.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 from schemas.ids import ulid
 from schemas.partition import partition_of
@@ -30,17 +31,28 @@ Draw = Callable[[int], int]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One worker as last seen. `free_slots` is what the store's slot keys showed."""
+    """One worker as last seen. `free_slots` is what the store's slot keys showed.
+
+    What a ranking compares is worked out once: it looks at every worker of the fleet.
+    """
 
     worker_id: str
     is_ready: bool
     capacity: int
     free_slots: int
     partitions: frozenset[int] = frozenset()
+    can_take: bool = field(init=False)
+    used: float = field(init=False)
+    """The part of its capacity that is not free, 1.0 where there is none."""
 
-    @property
-    def can_take(self) -> bool:
-        return self.is_ready and self.free_slots > 0 and self.capacity > 0
+    def __post_init__(self) -> None:
+        can_take = self.is_ready and self.free_slots > 0 and self.capacity > 0
+        used = 1.0 - self.free_slots / self.capacity if self.capacity > 0 else 1.0
+        object.__setattr__(self, "can_take", can_take)
+        object.__setattr__(self, "used", used)
+
+
+_USED = attrgetter("used")
 
 
 def rank(
@@ -54,10 +66,11 @@ def rank(
     """At most `tries_max` workers in the order in which admission is to be tried.
 
     `partition` is the live's, or None where its id is not minted yet and can be made to fit any
-    worker. `avoid` names workers not to be proposed, such as the source of a move.
+    worker. `avoid` names workers not to be proposed, such as the source of a move. Equals keep the
+    order in which they come.
     """
     able = [one for one in candidates if one.can_take and one.worker_id not in avoid]
-    able.sort(key=lambda one: (_cost(one, partition), one.worker_id))
+    able.sort(key=_USED if partition is None else lambda one: _cost(one, partition))
     ranked: list[Candidate] = []
     while able and len(ranked) < tries_max:
         ranked.append(able.pop(_draw_two(len(able), draw)))
@@ -76,10 +89,8 @@ def _draw_two(count: int, draw: Draw) -> int:
     return min(first, second)
 
 
-def _cost(one: Candidate, partition: int | None) -> float:
-    used = 1.0 - one.free_slots / one.capacity
-    has_custody = partition is not None and partition in one.partitions
-    return used - (CUSTODY_BONUS if has_custody else 0.0)
+def _cost(one: Candidate, partition: int) -> float:
+    return one.used - (CUSTODY_BONUS if partition in one.partitions else 0.0)
 
 
 def mint_live_id(

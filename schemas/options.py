@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Final
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
@@ -95,4 +96,10 @@ class LiveOptions:
 
     def as_json(self) -> str:
         """The same as text, as the event that opens a live carries it."""
-        return json.dumps(self.as_mapping(), separators=(",", ":"))
+        return _as_json(self)
+
+
+@lru_cache(maxsize=256)
+def _as_json(options: LiveOptions) -> str:
+    """Kept, for nearly all lives are opened with one of a few options."""
+    return json.dumps(options.as_mapping(), separators=(",", ":"))
