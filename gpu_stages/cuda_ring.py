@@ -132,7 +132,7 @@ class CudaProducer(HostProducer):
         """See `RingProducer`. Parts on the device stay there when the consumer can reach them."""
         if not any(map(is_on_device, parts)):
             return super().publish(header, parts)
-        if not self._reaches_consumer():
+        if not self.keeps_on_device():
             return super().publish(header, [self._on_host(part) for part in parts])
         extents = [device_extent(part) if is_on_device(part) else None for part in parts]
         sizes = [extent[1] for extent in extents if extent]
@@ -163,8 +163,9 @@ class CudaProducer(HostProducer):
                 at += round_up(extent[1], DEVICE_ALIGN_BYTES)
         self._driver.complete()
 
-    def _reaches_consumer(self) -> bool:
-        """Export on the first need; then whether the consumer has imported it."""
+    def keeps_on_device(self) -> bool:
+        """See `RingProducer`: exports on the first need; then whether the consumer has imported
+        it. A refusal is logged with the consumer's reason."""
         words = self._page.words
         if not self._export:
             self._make_arena()

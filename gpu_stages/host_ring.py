@@ -247,6 +247,10 @@ class HostProducer(_Side):
         self._position = position + 1
         os.eventfd_write(self._data_fd, 1)
 
+    def keeps_on_device(self) -> bool:
+        """Never: this memory is the host's."""
+        return False
+
     def space_fd(self) -> int:
         """Readable when the consumer has released a slot or the ring was reset."""
         return self._space_fd

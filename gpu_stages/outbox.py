@@ -46,6 +46,10 @@ class RingOutbox:
         """How many messages can be sent now."""
         return self._producer.room()
 
+    def keeps_on_device(self) -> bool:
+        """Whether a part in device memory would stay there now."""
+        return self._producer.keeps_on_device()
+
     def send(self, header: Header, parts: Sequence[Part]) -> None:
         """Publish to the ring, or tell the controller of a segment that failed."""
         if header.kind is MessageKind.SEGMENT_FAILED:

@@ -64,6 +64,10 @@ class RingProducer(Protocol):
         """
         ...
 
+    def keeps_on_device(self) -> bool:
+        """Whether a part in device memory would stay there if it were published now."""
+        ...
+
     def space_fd(self) -> int:
         """Readable when the consumer has released a slot or the ring was reset."""
         ...

@@ -109,6 +109,12 @@ class Outbox(Protocol):
         """How many messages can be sent now."""
         ...
 
+    def keeps_on_device(self) -> bool:
+        """Whether a part in device memory would stay there if it were sent now. A part on the
+        device may be sent in any case; where this is False it is copied down first, one by one,
+        so a stage with a batch had better do that itself, at once."""
+        ...
+
     def send(self, header: Header, parts: Sequence[Part]) -> None:
         """Publish one message of at most four parts; `header.part_bytes` is filled in here.
 
@@ -139,6 +145,11 @@ class Stage(ABC):
 
     wait_us_max: int = 0
     """How long the first message of a batch waits for others."""
+
+    def accepts_device_parts(self, settings: Mapping[str, object], device: str) -> bool:
+        """Asked once, before `load`, where the stage before is on the same device. A stage that
+        must look at the machine to know overrides it and says in its log why not."""
+        return self.takes_device_parts
 
     @abstractmethod
     def load(self, settings: Mapping[str, object], device: str) -> None:

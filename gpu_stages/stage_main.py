@@ -168,18 +168,20 @@ def _low_handle(handle: Mapping[str, object]) -> dict[str, object]:
 
 def _open_ends(plan: Plan, control_fd: int, stage: Stage) -> Ends:
     """Attach before loading, so that what is sent meanwhile waits in the ring."""
+    takes = plan.incoming["kind"] == "cuda" and stage.accepts_device_parts(
+        plan.settings, plan.device
+    )
     driver, why_not = None, ""
-    if "cuda" in (plan.incoming["kind"], plan.outgoing["kind"]):
+    if takes or plan.outgoing["kind"] == "cuda":
         from gpu_stages.cuda_driver import NoCuda, open_driver
 
         try:
             driver = open_driver(plan.device)
         except NoCuda as error:
             why_not = str(error)
+            print(f"frames go through host memory: {why_not}", file=sys.stderr, flush=True)
     return Ends(
-        incoming=open_consumer(
-            _low_handle(plan.incoming), driver if stage.takes_device_parts else None, why_not
-        ),
+        incoming=open_consumer(_low_handle(plan.incoming), driver if takes else None, why_not),
         outgoing=open_producer(_low_handle(plan.outgoing), driver=driver),
         table=LiveTableReader(_low_fd(plan.table_fd)),
         bell_fd=_low_fd(plan.bell_fd),

@@ -106,6 +106,9 @@ class _TappedProducer:
         self._tap(header, hosted)
         return slot
 
+    def keeps_on_device(self) -> bool:
+        return False
+
     def space_fd(self) -> int:
         return self._producer.space_fd()
 

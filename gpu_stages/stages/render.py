@@ -2,12 +2,15 @@
 
 In comes TICK_MOTION (PCM, face parameters float32), out goes TICK_PICTURE (the same PCM, the frame
 as I420 of the live's size). Whatever else comes is handed on as it is.
+
+On a GPU the frames stay there where the next stage takes them there; else a batch's come down in
+one copy. Face parameters always come through host memory: they are 96 bytes.
 """
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -17,7 +20,7 @@ from gpu_stages.face.looks import LOOK_NAMES, BadLook
 from gpu_stages.face.parameters import FACE_PARAMETERS
 from gpu_stages.header import MessageKind
 from gpu_stages.live_table import name_code
-from gpu_stages.stage import LiveRow, Message, Outbox, Stage
+from gpu_stages.stage import LiveRow, Message, Outbox, Part, Stage
 
 _PARAMETER_BYTES = FACE_PARAMETERS * 4
 _LOOK_OF_CODE = {name_code(name): index for index, name in enumerate(LOOK_NAMES)}
@@ -32,6 +35,7 @@ class RenderStage(Stage):
 
     def __init__(self) -> None:
         self._renderer: HeadRenderer | None = None
+        self._on_device = False
         self._told: set[int] = set()  # live slots whose wrong look or size was reported
         self._frames = 0
         self._busy_us = 0
@@ -42,6 +46,7 @@ class RenderStage(Stage):
         if device == "cpu":
             torch.set_num_threads(1)
         self._renderer = HeadRenderer(device)
+        self._on_device = torch.device(device).type != "cpu"
         for width_px, height_px in sizes:
             self._renderer.warm_up(width_px, height_px)
 
@@ -54,13 +59,14 @@ class RenderStage(Stage):
         for i, (message, row) in enumerate(zip(batch, rows, strict=True)):
             if message.header.kind is MessageKind.TICK_MOTION:
                 by_size.setdefault(self._size(message, row, out), []).append(i)
-        frames: dict[int, memoryview] = {}
+        stay = self._on_device and out.keeps_on_device()
+        frames: dict[int, Part] = {}
         for (width_px, height_px), members in by_size.items():
             vectors = np.stack([_vector(batch[i]) for i in members])
             looks = [self._look(batch[i], rows[i], out) for i in members]
             drawn = self._renderer.render(torch.from_numpy(vectors), looks, width_px, height_px)
-            pictures = drawn.cpu().numpy()
-            frames.update((i, pictures[n].data) for n, i in enumerate(members))
+            pictures = list(drawn) if stay else _on_host(drawn)
+            frames.update(zip(members, cast(Sequence[Part], pictures), strict=True))
         now_us = time.monotonic_ns() // 1000
         for i, message in enumerate(batch):
             if i not in frames:
@@ -107,6 +113,11 @@ class RenderStage(Stage):
             self._told.add(slot)
             header = replace(message.header, kind=MessageKind.SEGMENT_FAILED)
             out.send(header, (reason.encode(),))
+
+
+def _on_host(drawn: torch.Tensor) -> list[memoryview]:
+    """The frames of a batch in host memory, by one copy."""
+    return [picture.data for picture in drawn.cpu().numpy()]
 
 
 def _vector(message: Message) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
