@@ -1,20 +1,18 @@
 """The committed state of the memory store, and the check that makes its commits serializable."""
 
 import contextvars
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ownership.kv import add_int64
-from ownership.memory_transaction import Contents, MemoryTransaction
+from ownership.memory_contents import Contents
+from ownership.memory_transaction import MemoryTransaction
 from ownership.watching import HintWatch
 
 # A commit whose reads are older than this many commits is refused, as every optimistic store does
 # that remembers a bounded past.
 COMMITS_REMEMBERED = 20_000
-# Above this many new keys one sort is cheaper than an insertion for each.
-_SORT_FROM = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +84,19 @@ class MemoryStore:
         values = contents.values
         changes: dict[bytes, bytes | None] = {}
         for begin, end in tr.cleared:
-            gone = contents.between(begin, end)
-            if gone:
-                at = bisect_left(contents.order, begin)
-                del contents.order[at : at + len(gone)]
-            for key in gone:
+            for key in contents.between(begin, end):
+                contents.remove(key)
                 del values[key]
                 changes[key] = None
-        new: list[bytes] = []
         for key, written in tr.writes.items():
             if written is None:
                 if key in values:
                     del values[key]
-                    del contents.order[bisect_left(contents.order, key)]
+                    contents.remove(key)
                 changes[key] = None
                 continue
             value = add_int64(values.get(key), written) if isinstance(written, int) else written
             if key not in values:
-                new.append(key)
+                contents.add(key)
             values[key] = changes[key] = value
-        if len(new) > _SORT_FROM:
-            contents.order.extend(new)
-            contents.order.sort()
-        else:
-            for key in new:
-                insort(contents.order, key)
         return changes

@@ -5,7 +5,6 @@ it read, points and ranges, is remembered and compared at the commit with all th
 since.
 """
 
-from bisect import bisect_left
 from collections.abc import Sequence
 
 from ownership.kv import (
@@ -18,21 +17,7 @@ from ownership.kv import (
     check_key,
     check_value,
 )
-
-
-class Contents:
-    """The committed pairs, with their keys in order."""
-
-    __slots__ = ("order", "values")
-
-    def __init__(self) -> None:
-        self.values: dict[bytes, bytes] = {}
-        self.order: list[bytes] = []
-
-    def between(self, begin: bytes, end: bytes) -> list[bytes]:
-        """The keys with begin <= key < end, in order."""
-        order = self.order
-        return order[bisect_left(order, begin) : bisect_left(order, end)]
+from ownership.memory_contents import Contents
 
 
 class MemoryReads:
