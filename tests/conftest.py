@@ -1,5 +1,6 @@
 """Fixtures of all tests: brokers, whole systems on them, a line that says which were used."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     asked = [Path(argument.split("::")[0]).resolve() for argument in config.args]
     apart = all(collection_path in (path, *path.parents) for path in asked)
     return not apart or None
+
+
+def pytest_collection_finish() -> None:
+    """torch computes on one thread here, as it does in a stage: on few cores several threads wait
+    for each other more than they compute.
+    """
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

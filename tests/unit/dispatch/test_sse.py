@@ -136,8 +136,8 @@ async def test_a_reader_that_blocks_is_cut(world: World) -> None:
                 await write(world, "a" * 120, number)
             return feed.streams == 0
 
-        await until(flood, what="the cut")
-        await until(lambda: not here.tasks, timeout_s=5, what="the end of the answer")
+        await until(flood, timeout_s=120, what="the cut")
+        await until(lambda: not here.tasks, what="the end of the answer")
         writer.close()
         await writer.wait_closed()
         del reader
