@@ -16,6 +16,7 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from tests.sim.ablations import GENERATION, MUTANTS, PROTOCOLS, WEAK
 from tests.sim.campaign import Batch, Total, run_all, split
+from tests.sim.explorations import Exploration, as_one, explorations
 from tests.sim.markdown import page
 from tests.sim.report import as_json, failures, show
 
@@ -31,28 +32,27 @@ def main() -> int:
     console = Console(stderr=False)
     began = time.monotonic()
     batches = _batches(asked.protocol, asked.runs, asked.seed)
+    explored = [] if asked.protocol != "all" or asked.no_exhaustive else explorations()
     totals: dict[str, Total] = {}
-    exhaustive: dict[str, Any] | None = None
+    schedules: dict[Exploration, dict[str, Any]] = {}
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
         line = bar.add_task("runs", total=sum(one.count for one in batches))
 
-        def done(batch: Batch, found: dict[str, Any]) -> None:
-            totals.setdefault(batch.protocol, Total()).add(found)
-            bar.advance(line, batch.count)
+        def done(job: Batch | Exploration, found: dict[str, Any]) -> None:
+            if isinstance(job, Exploration):
+                schedules[job] = found
+                return
+            totals.setdefault(job.protocol, Total()).add(found)
+            bar.advance(line, job.count)
 
-        run_all(batches, asked.jobs, done)
-        if asked.protocol == "all" and not asked.no_exhaustive:
-            from tests.sim.exhaustive import explore_all
-
-            bar.update(line, description="exhaustive")
-            exhaustive = explore_all(jobs=asked.jobs)
+        run_all([*explored, *batches], asked.jobs, done)
     known = {one.name for one in MUTANTS}
     found = as_json(
         seed=asked.seed,
         seconds=time.monotonic() - began,
         protocols={k: totals[k] for k in PROTOCOLS if k in totals and k not in known},
         mutants={k: totals[k] for k in PROTOCOLS if k in totals and k in known},
-        exhaustive=exhaustive,
+        exhaustive=as_one(schedules) if schedules else None,
     )
     out = Path(asked.out)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -9,10 +9,23 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-BATCH_RUNS_MAX = 1_000
+BATCH_RUNS_MAX = 2_500
+"""An interpreter of its own takes as long to start as some fifty runs."""
 _POLL_S = 0.05
+
+
+class Job(Protocol):
+    """Something that an interpreter of its own does."""
+
+    @property
+    def words(self) -> list[str]:
+        """The module, and its arguments. It prints what it found as JSON."""
+        ...
+
+
+J = TypeVar("J", bound=Job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +36,11 @@ class Batch:
     first: int
     count: int
     stop_at_first: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        words = ["tests.sim.batch", self.protocol, str(self.first), str(self.count)]
+        return [*words, "1" if self.stop_at_first else "0"]
 
 
 @dataclass(slots=True)
@@ -65,8 +83,8 @@ class Total:
         return self.counts[name] / self.runs if self.runs else 0.0
 
 
-class BatchFailed(RuntimeError):
-    """A batch's interpreter ended without numbers: a mistake of the simulator itself."""
+class JobFailed(RuntimeError):
+    """A job's interpreter ended without numbers: a mistake of the simulator itself."""
 
 
 def split(protocol: str, first: int, count: int) -> list[Batch]:
@@ -77,21 +95,19 @@ def split(protocol: str, first: int, count: int) -> list[Batch]:
     ]
 
 
-def run_all(
-    batches: Iterable[Batch], jobs: int, on_done: Callable[[Batch, dict[str, Any]], None]
-) -> None:
-    """Every batch, at most `jobs` at once; in fresh interpreters with a fixed hash seed."""
-    waiting = deque(batches)
-    running: list[tuple[Batch, subprocess.Popen[bytes]]] = []
+def run_all(jobs: Iterable[J], at_once: int, on_done: Callable[[J, dict[str, Any]], None]) -> None:
+    """Every job, at most `at_once` of them; in fresh interpreters with a fixed hash seed."""
+    waiting = deque(jobs)
+    running: list[tuple[J, subprocess.Popen[bytes]]] = []
     try:
         while waiting or running:
-            while waiting and len(running) < jobs:
-                batch = waiting.popleft()
-                running.append((batch, _start(batch)))
+            while waiting and len(running) < at_once:
+                job = waiting.popleft()
+                running.append((job, _start(job)))
             ended = [one for one in running if one[1].poll() is not None]
-            for batch, process in ended:
-                running.remove((batch, process))
-                on_done(batch, _numbers(batch, process))
+            for job, process in ended:
+                running.remove((job, process))
+                on_done(job, _numbers(job, process))
             if not ended:
                 time.sleep(_POLL_S)
     finally:
@@ -100,13 +116,11 @@ def run_all(
             process.wait()
 
 
-def _start(batch: Batch) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "tests.sim.batch", batch.protocol, str(batch.first)]
-    command += [str(batch.count), "1" if batch.stop_at_first else "0"]
-    output = Path(os.environ.get("TMPDIR", "/tmp")) / f"dhsched-sim-{os.getpid()}-{id(batch)}"
+def _start(job: Job) -> "subprocess.Popen[bytes]":
+    output = Path(os.environ.get("TMPDIR", "/tmp")) / f"dhsched-sim-{os.getpid()}-{id(job)}"
     with output.open("wb") as file:
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-m", *job.words],
             stdout=file,
             env={**os.environ, "PYTHONHASHSEED": "0"},
             cwd=Path(__file__).parents[2],
@@ -115,10 +129,10 @@ def _start(batch: Batch) -> "subprocess.Popen[bytes]":
     return process
 
 
-def _numbers(batch: Batch, process: "subprocess.Popen[bytes]") -> dict[str, Any]:
+def _numbers(job: Job, process: "subprocess.Popen[bytes]") -> dict[str, Any]:
     output: Path = process.output  # type: ignore[attr-defined]
     text = output.read_bytes()
     output.unlink()
     if process.returncode != 0:
-        raise BatchFailed(f"{batch} ended with {process.returncode}")
+        raise JobFailed(f"{job} ended with {process.returncode}")
     return json.loads(text)

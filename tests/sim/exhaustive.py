@@ -13,12 +13,9 @@ preemptions are run, each from the beginning, and judged by the checkers of the 
 import asyncio
 import gc
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +44,7 @@ from schemas.store_values import WorkerState, WorkerValue
 from schemas.text_record import RecordKind, TextRecord
 from tests.sim import history as h
 from tests.sim import shortcuts, spies
-from tests.sim.ablations import GENERATION, PROTOCOLS, WEAK, in_force
+from tests.sim.ablations import PROTOCOLS, in_force
 from tests.sim.checkers import check
 from tests.sim.egress import SimMedia
 from tests.sim.install import install
@@ -61,11 +58,11 @@ install()
 
 LIVE = "a"
 TEXTS = ("a1 go. ", "a2 go. ", "a3 go. ")
-PREEMPTIONS_MAX = 3
 STEPS_MAX = 400
 _BETWEEN_S = 0.02
 _EVER_S = 1e6
-_COLLECT_EVERY = 400
+_COLLECT_EVERY = 16
+"""Few, so that a world's memory is used again while the processor still has it at hand."""
 
 
 @dataclass(slots=True)
@@ -316,8 +313,7 @@ def _explore(budget: int, found: Explored, part: int, parts: int) -> None:
         plan, begin, left = waiting.pop()
         choices = _judge(plan, found)
         if found.schedules % _COLLECT_EVERY == 0:
-            gc.collect()
-            gc.freeze()
+            gc.collect(0)
         for step in range(begin, len(choices)):
             for other in range(1, choices[step] + 1 if left else 0):
                 waiting.append(({**plan, step: other}, step + 1, left - 1))
@@ -337,38 +333,6 @@ def _judge(plan: dict[int, int], found: Explored) -> list[int]:
             first = violations[0]
             found.first_violation = f"{first.invariant.value}: {first.detail}"
     return choices
-
-
-def explore_all(*, jobs: int, preemptions_max: int = PREEMPTIONS_MAX) -> dict[str, Any]:
-    """Ours as deep as asked, in `jobs` fresh interpreters; each weak protocol one less deep."""
-    parts = [(GENERATION.name, preemptions_max, part, jobs) for part in range(jobs)]
-    running = [_start(*one) for one in parts]
-    ours = [json.loads(process.communicate()[0]) for process in running]
-    weak = {
-        one.name: json.loads(_start(one.name, min(2, preemptions_max), 0, 1).communicate()[0])
-        for one in WEAK
-    }
-    return {
-        "schedules": sum(one["schedules"] for one in ours),
-        "violations": sum(one["violations"] for one in ours),
-        "preemptions": preemptions_max,
-        "steps_max": max(one["steps_max"] for one in ours),
-        "first_violation": next((one["first_violation"] for one in ours if one["bad"]), ""),
-        "weak": {
-            name: {key: one[key] for key in ("schedules", "violations", "bad", "first_violation")}
-            for name, one in weak.items()
-        },
-    }
-
-
-def _start(protocol: str, preemptions: int, part: int, parts: int) -> "subprocess.Popen[bytes]":
-    words = [protocol, str(preemptions), str(part), str(parts)]
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.sim.exhaustive", *words],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONHASHSEED": "0"},
-        cwd=Path(__file__).parents[2],
-    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Every schedule of the small world with up to two preemptions; three in `make simulate`."""
 
 from tests.sim.ablations import WEAK
-from tests.sim.exhaustive import explore_all
+from tests.sim.explorations import explore_all
 
 
 def test_no_schedule_breaks_ours_and_many_break_the_weak_ones() -> None:
