@@ -213,7 +213,8 @@ class MemoryGroupReader:
             left_s = until_s - loop.time()
             if found or left_s <= 0:
                 return found
-            await self._broker.changed[self.topic].wait(left_s)
+            waiters = self._broker.changed[self.topic]
+            await waiters.wait(left_s, self._assignment.partitions)
             if self._broker.away:
                 raise BrokerAway("the broker is away")
         return []
@@ -296,7 +297,7 @@ class MemoryRangeReader:
             left_s = until_s - loop.time()
             if found or left_s <= 0:
                 return found
-            await self._broker.changed[self._topic].wait(left_s)
+            await self._broker.changed[self._topic].wait(left_s, (partition,))
             if self._broker.away:
                 raise BrokerAway("the broker is away")
         return []
@@ -342,7 +343,7 @@ class MemoryTailReader:
             left_s = until_s - loop.time()
             if found or left_s <= 0:
                 return found
-            await self._broker.changed[self._topic].wait(left_s)
+            await self._broker.changed[self._topic].wait(left_s, self._positions)
             if self._broker.away:
                 raise BrokerAway("the broker is away")
         return []

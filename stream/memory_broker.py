@@ -11,7 +11,7 @@ learns of it only at its next poll. Until then it believes in its old assignment
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -76,29 +76,30 @@ class Group:
 
 
 class Waiters:
-    """Tasks that wait for something new, each until its own deadline."""
+    """Tasks that wait for something new in some partitions, each until its own deadline."""
 
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: dict[asyncio.Future[None], Collection[int]] = {}
 
-    async def wait(self, timeout_s: float) -> None:
+    async def wait(self, timeout_s: float, partitions: Collection[int]) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(future)
+        self._waiting[future] = partitions
         timer = loop.call_later(timeout_s, _wake, future)
         try:
             await future
         finally:
             timer.cancel()
-            if future in self._waiting:
-                self._waiting.remove(future)
+            self._waiting.pop(future, None)
 
-    def wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            _wake(future)
+    def wake(self, partition: int | None = None) -> None:
+        """Those that wait for this partition; None: all of them, whatever they wait for."""
+        for future, partitions in list(self._waiting.items()):
+            if partition is None or partition in partitions:
+                del self._waiting[future]
+                _wake(future)
 
 
 class MemoryBroker:
@@ -146,7 +147,7 @@ class MemoryBroker:
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         offset = log.end
         log.append(KafkaRecord(topic, partition, offset, key, value, headers, now_ms))
-        self.changed[topic].wake()
+        self.changed[topic].wake(partition)
         return offset
 
     def records(self, topic: str, partition: int) -> Sequence[KafkaRecord]:

@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from schemas.topics import DEAD_LETTER_TOPIC, EVENTS_TOPIC, TEXT_TOPIC
+from stream import memory_broker
 from stream.memory import MemoryBroker, MemoryProducer, MemoryTransport
 from stream.transport import Headers, Sent
 from tests.sim import shortcuts
+from tests.sim.loop import WAKERS
 from tests.sim.recorder import Recorder
+
+WAKERS.add(memory_broker._wake)
 
 _NETWORK = contextvars.Context()
 """What is on its way belongs to no process: it arrives also when its sender stands still."""

@@ -20,9 +20,17 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_finish = asyncio.futures._set_result_unless_cancelled  # type: ignore[attr-defined]
+"""What the timer of `asyncio.sleep` calls."""
+WAKERS: set[Callable[..., object]] = {_finish}
+"""Callbacks of timers that only wake a task up: that is a step of the task, and they are none."""
+
 PROCESS: contextvars.ContextVar["SimProcess | None"] = contextvars.ContextVar(
     "simulated_process", default=None
 )
+
+
+_NOBODYS = contextvars.Context()
 
 
 class SimulationStuck(Exception):
@@ -150,7 +158,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> Handle:
         if context is None:
-            context = contextvars.copy_context()
+            context = _NOBODYS if callback in WAKERS else contextvars.copy_context()
         handle = Handle(callback, args, context)
         handle.when_s = when
         self._timer_number = number = self._timer_number + 1
@@ -177,6 +185,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.tasks.append(task)
         return task
 
+    def sleep(self, delay_s: float) -> "asyncio.Future[None]":
+        """What `asyncio.sleep` waits for, without its coroutine."""
+        future = self.create_future()
+        self.call_at(self.now_s + delay_s, _finish, future, None)
+        return future
+
     # Asked for every future; a builtin answers False without a frame of its own.
     get_debug = staticmethod(bool)  # type: ignore[assignment]
 
@@ -199,9 +213,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Make this the running loop of the thread."""
         asyncio.events._set_running_loop(self)
         self._running = True
+        # Tasks are in `tasks`; that asyncio knows them, too, would cost two calls for each.
+        known: Any = asyncio.tasks._all_tasks  # type: ignore[attr-defined]
+        known.add = bool
         try:
             yield
         finally:
+            del known.add
             self._running = False
             asyncio.events._set_running_loop(None)
 
@@ -213,6 +231,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Run until virtual time `until_s`, until `stop`, or until nothing is left to do."""
         self._stopping = False
         ready, timers, pop, process_of = self.ready, self._timers, heapq.heappop, PROCESS
+        wakers = WAKERS
         while not self._stopping:
             while ready and not self._stopping:
                 handle = ready.popleft()
@@ -239,7 +258,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self.now_s = max(self.now_s, timers[0][0])
             while timers and timers[0][0] <= self.now_s:
                 handle = pop(timers)[2]
-                if handle.callback is not None:
+                callback = handle.callback
+                if callback in wakers:
+                    callback(*handle.args)
+                elif callback is not None:
                     ready.append(handle)
         if not self._stopping:
             self.now_s = max(self.now_s, until_s)
@@ -256,6 +278,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._closed = True
         self.ready.clear()
         self._timers.clear()
+        self.tasks.clear()
 
     async def shutdown_asyncgens(self) -> None:
         """Nothing to do: the world ends all at once."""

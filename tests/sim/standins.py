@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from gpu_stages.runtime_contract import Binding, BoundLive, Segment, StageTrouble
 from gpu_stages.stub import StubRuntime
-from ownership import keys
+from ownership import keys, memory
 from ownership.kv import Reads, StoreAway
 from ownership.memory import Faults, MemoryDatabase
 from ownership.memory_store import MemoryStore
@@ -21,10 +21,12 @@ from ownership.memory_transaction import MemoryReads, MemoryTransaction
 from ownership.watching import HintWatch
 from schemas.media import MediaTick
 from tests.sim import history as h
-from tests.sim.loop import SimProcess
+from tests.sim.loop import WAKERS, SimProcess
 from tests.sim.recorder import Recorder
 
 T = TypeVar("T")
+
+WAKERS.add(memory._tell)
 
 _AWAY_S = 0.02
 """How long a process that is cut off waits for an answer."""
@@ -84,6 +86,7 @@ class SimDatabase(MemoryDatabase):
         self.watch_faults = watch_faults
         self.process = process
         self.recorder = recorder
+        self._sleep = process.loop.sleep
         self.unknown_move = 0.0
         self._calm = faults
         """The faults while it is not cut off."""
@@ -120,16 +123,18 @@ class SimDatabase(MemoryDatabase):
         if faults.away:
             await self._no_answer()
         begin_s, reply_s = self._draw(faults.begin_s), self._draw(faults.reply_s)
-        if begin_s or not reply_s:
-            await asyncio.sleep(begin_s)
+        if begin_s:
+            await self._sleep(begin_s)
+        elif not reply_s:
+            await asyncio.sleep(0)
         value = body(MemoryReads(self.store.contents))
         if reply_s:
-            await asyncio.sleep(reply_s)
+            await self._sleep(reply_s)
         return value
 
     async def _no_answer(self) -> None:
         self.recorder.windows["store_call_failed"] += 1
-        await asyncio.sleep(_AWAY_S)
+        await self._sleep(_AWAY_S)
         raise StoreAway("cut off")
 
     async def _begin(self, faults: Faults) -> None:
@@ -137,7 +142,7 @@ class SimDatabase(MemoryDatabase):
             await self._no_answer()
         begin_s = self._draw(faults.begin_s)
         if begin_s:
-            await asyncio.sleep(begin_s)
+            await self._sleep(begin_s)
 
     def _draw(self, span: tuple[float, float]) -> float:
         """Half of all ways to the store and back take no time worth mentioning."""

@@ -59,7 +59,7 @@ def test_a_pause_can_be_set_at_any_callback(loop: VirtualLoop) -> None:
             task = process.spawn(ticks(seen, loop))
         run(loop, 10.0)
         assert process.paused
-        assert len(seen) == (steps + 1) // 2
+        assert len(seen) == steps, "a timer that only wakes is no step"
         end(loop, task)
 
 
