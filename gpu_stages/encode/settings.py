@@ -1,8 +1,10 @@
 """The encode stage's settings, as they stand in the stages' TOML.
 
 codec = "h264"                 # or "vp8"
-encoder = "auto"               # NVENC where the device has it, else software; or "libx264",
-                               # "h264_nvenc" (falls back to software, with a warning), "libvpx"
+encoder = "auto"               # the first that works, on a GPU of "pynvvideocodec" (NVENC, from
+                               # device memory), "h264_nvenc" (NVENC by FFmpeg), "libx264"; or one
+                               # of them, or "libvpx". What does not work gives way to the next,
+                               # with a warning that says why
 preset = "ultrafast"           # x264's; "superfast": half the rate for half as much time again
 quality = 25                   # constant quality, lower is better
 bits_per_pixel_s = 5.0         # ceiling of the rate
@@ -16,13 +18,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_stages.encode.audio import BITRATE_BPS, AudioSettings
-from gpu_stages.encode.video import (
-    AUTO,
-    ENCODERS,
-    KEYFRAME_INTERVAL_FRAMES,
-    VideoCodec,
-    VideoSettings,
-)
+from gpu_stages.encode.choice import AUTO, ORDER
+from gpu_stages.encode.video import KEYFRAME_INTERVAL_FRAMES, VideoCodec, VideoSettings
 
 THREADS_MAX: Final = 64
 X264_PRESETS: Final = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium")
@@ -43,7 +40,7 @@ def read_settings(settings: Mapping[str, object]) -> EncodeSettings:
     codec = VideoCodec(reader.choice("codec", VideoCodec.H264, tuple(VideoCodec)))
     video = VideoSettings(
         codec=codec,
-        encoder=reader.choice("encoder", AUTO, (AUTO, *ENCODERS[codec])),
+        encoder=reader.choice("encoder", AUTO, (AUTO, *ORDER[codec])),
         preset=reader.choice("preset", VideoSettings().preset, X264_PRESETS),
         quality=reader.whole("quality", VideoSettings().quality, 1, 51),
         bits_per_pixel_s=reader.number("bits_per_pixel_s", 5.0, 0.5, 100.0),

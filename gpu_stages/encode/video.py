@@ -4,28 +4,26 @@ H.264 is constrained baseline (what every browser decodes), Annex B with paramet
 of every key frame, no B-frames, no look-ahead: what goes in comes out at once. Constant quality
 below a ceiling of the bit rate: a resting face costs little.
 
-Many GPUs of data centres have no encoder, and many builds of FFmpeg none for those that do. So
-`auto` asks the hardware by opening an encoder, on a stage whose device is a GPU, and takes the one
-in software where that fails.
+The encoders here are FFmpeg's, in software and NVENC; `device` has another way to NVENC, and
+`choice` says which of them serves.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final
+from typing import Final, Protocol
 
 import av
 import numpy as np
-from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import PictureType
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
 from gpu_stages.encode.audio import EncoderBroke
+from gpu_stages.encode.pictures import Picture, PictureMismatch, on_host
 from schemas.media import FRAMES_PER_S
 
-AUTO: Final = "auto"
 NVENC: Final = "h264_nvenc"
 KEYFRAME_INTERVAL_FRAMES: Final = 2 * FRAMES_PER_S
 
@@ -37,14 +35,29 @@ class VideoCodec(StrEnum):
     VP8 = "vp8"
 
 
-class PictureMismatch(ValueError):
-    """A picture's bytes are neither RGB24 nor I420 of the live's size."""
+class PictureEncoder(Protocol):
+    """One live's encoder, for one size of picture. Not for several threads at once."""
+
+    width_px: int
+    height_px: int
+
+    def encode(self, picture: Picture, *, keyframe: bool) -> tuple[bytes, bool]:
+        """One access unit, and whether decoding may start there.
+
+        `picture` is RGB24 or I420 (BT.601, limited range), told apart by its length. `keyframe`
+        forces a key frame. Raises `PictureMismatch` and `EncoderBroke`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds. Nothing is encoded after it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class VideoSettings:
-    """`encoder` is FFmpeg's name. `quality` is its constant-quality figure: lower is better. `gpu`
-    is the device number of an encoder in hardware.
+    """`encoder` is one of `choice.ORDER`. `quality` is its constant-quality figure: lower is
+    better. `gpu` is the device number of an encoder in hardware.
 
     `bits_per_pixel_s` bounds the rate: 5 gives 330 kbit/s at 256 x 256, 1.3 Mbit/s at 512 x 512.
     """
@@ -112,10 +125,6 @@ _OPTIONS: Final[dict[str, Callable[[VideoSettings, int], dict[str, str]]]] = {
     NVENC: _nvenc,
     "libvpx": _vp8,
 }
-ENCODERS: Final[dict[VideoCodec, tuple[str, ...]]] = {
-    VideoCodec.H264: ("libx264", NVENC),
-    VideoCodec.VP8: ("libvpx",),
-}
 
 
 def _create(encoder: str) -> VideoCodecContext:
@@ -125,15 +134,20 @@ def _create(encoder: str) -> VideoCodecContext:
     return context
 
 
+def rate_bps_of(settings: VideoSettings, width_px: int, height_px: int) -> int:
+    """The ceiling of the rate for this size."""
+    return max(200_000, int(width_px * height_px * settings.bits_per_pixel_s))
+
+
 class VideoEncoder:
-    """One live's, for one size of picture. Not for several threads at once."""
+    """One of FFmpeg's encoders; `PictureEncoder` is the contract."""
 
     def __init__(self, settings: VideoSettings, width_px: int, height_px: int) -> None:
         """Open the codec. Raises `ValueError` for odd sizes and FFmpeg's errors."""
         if width_px % 2 or height_px % 2:
             raise ValueError(f"{width_px} x {height_px}: video needs even sizes")
         self.width_px, self.height_px = width_px, height_px
-        rate_bps = max(200_000, int(width_px * height_px * settings.bits_per_pixel_s))
+        rate_bps = rate_bps_of(settings, width_px, height_px)
         context = _create(settings.encoder)
         context.width, context.height = width_px, height_px
         context.pix_fmt = "yuv420p"
@@ -148,16 +162,13 @@ class VideoEncoder:
         context.options = _OPTIONS[settings.encoder](settings, rate_bps)
         context.open()
         self._context = context
+        self._gpu = settings.gpu
         self._reformatter = VideoReformatter()
         self._next_pts = 0
 
-    def encode(self, picture: memoryview, *, keyframe: bool) -> tuple[bytes, bool]:
-        """One access unit, and whether decoding may start there.
-
-        `picture` is RGB24 or I420 (BT.601, limited range), told apart by its length. `keyframe`
-        forces a key frame. Raises `PictureMismatch` and `EncoderBroke`.
-        """
-        frame = self._frame(picture)
+    def encode(self, picture: Picture, *, keyframe: bool) -> tuple[bytes, bool]:
+        """See `PictureEncoder`."""
+        frame = self._frame(on_host(picture, self._gpu))
         frame.pts = self._next_pts
         frame.time_base = Fraction(1, FRAMES_PER_S)
         frame.pict_type = PictureType.I if keyframe else PictureType.NONE
@@ -166,6 +177,9 @@ class VideoEncoder:
         if len(packets) != 1:
             raise EncoderBroke(f"{self._context.name} gave {len(packets)} packets for one frame")
         return bytes(packets[0]), packets[0].is_keyframe
+
+    def close(self) -> None:
+        """See `PictureEncoder`: the codec is closed with its object."""
 
     def _frame(self, picture: memoryview) -> av.VideoFrame:
         width, height = self.width_px, self.height_px
@@ -184,40 +198,3 @@ class VideoEncoder:
             planes = pixels.reshape(height * 3 // 2, width)
             return av.VideoFrame.from_ndarray(planes, format="yuv420p")
         raise PictureMismatch(f"{len(pixels)} bytes are no picture of {width} x {height}")
-
-
-def checked(settings: VideoSettings, device: str = "cpu") -> tuple[VideoSettings, str]:
-    """Settings that work on this machine, and why they are not the ones asked for ("" if so).
-
-    `AUTO` is the encoder in hardware where `device` is a GPU that has one. An encoder in hardware
-    that does not open gives way to the one in software. Raises `ValueError` for an encoder that
-    does not make the codec.
-    """
-    choices = ENCODERS[settings.codec]
-    software = choices[0]
-    kind, _, number = device.partition(":")
-    if kind == "cuda":
-        settings = replace(settings, gpu=int(number or 0))
-    if settings.encoder == AUTO:
-        hardware = NVENC if kind == "cuda" and NVENC in choices else software
-        settings = replace(settings, encoder=hardware)
-    if settings.encoder not in choices:
-        raise ValueError(f"{settings.encoder!r} makes no {settings.codec}: {', '.join(choices)}")
-    try:
-        _try_out(settings)
-    except (FFmpegError, ValueError, EncoderBroke) as trouble:
-        if settings.encoder == software:
-            raise
-        refused = settings.encoder
-        settings = replace(settings, encoder=software)
-        _try_out(settings)
-        return settings, f"{refused} does not work here: {trouble}"
-    return settings, ""
-
-
-def _try_out(settings: VideoSettings) -> None:
-    """Encode a picture or two: some drivers open and then do not encode."""
-    encoder = VideoEncoder(settings, 256, 256)
-    grey = memoryview(bytes(256 * 256 * 3 // 2))
-    encoder.encode(grey, keyframe=True)
-    encoder.encode(grey, keyframe=False)

@@ -20,9 +20,10 @@ import numpy as np
 import structlog
 
 from gpu_stages.encode.audio import AudioSettings, OpusEncoder
+from gpu_stages.encode.choice import choose, open_or_next, takes_device_pictures
 from gpu_stages.encode.mute import Muter
 from gpu_stages.encode.settings import EncodeSettings, read_settings
-from gpu_stages.encode.video import VideoEncoder, VideoSettings, checked
+from gpu_stages.encode.video import PictureEncoder, VideoSettings
 from gpu_stages.header import Header, MessageKind
 from gpu_stages.live_table import LiveRow
 from gpu_stages.stage import Message, Outbox, Stage
@@ -37,7 +38,7 @@ class _Encoders:
 
     binding: int
     audio: OpusEncoder
-    video: VideoEncoder
+    video: PictureEncoder
     muter: Muter
     keyframe_requests: int
 
@@ -68,6 +69,7 @@ class EncodeStage(Stage):
     def __init__(self) -> None:
         self._settings = EncodeSettings(VideoSettings(), AudioSettings(), threads=1)
         self._encoders: dict[int, _Encoders] = {}
+        self._chosen: VideoSettings | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._counts = dict.fromkeys(
             ("ticks", "keyframes", "muted_ticks", "video_bytes", "opus_bytes", "encode_s"), 0.0
@@ -76,15 +78,25 @@ class EncodeStage(Stage):
     def load(self, settings: Mapping[str, object], device: str) -> None:
         """Open and warm up the codecs. Raises `ValueError` for settings that do not work."""
         wanted = read_settings(settings)
-        video, reason = checked(wanted.video, device)
-        if reason:
-            log.warning("video_encoder_replaced", encoder=video.encoder, reason=reason)
-        log.info("video_encoder", encoder=video.encoder, device=device)
-        self._settings = replace(wanted, video=video)
+        self._settings = replace(wanted, video=self._choose(wanted.video, device))
         OpusEncoder(wanted.audio).encode(np.zeros(TICK_SAMPLES, np.int16))
         threads = wanted.threads or int(os.environ.get("OMP_NUM_THREADS") or 1)
         if threads > 1:
             self._pool = ThreadPoolExecutor(threads, thread_name_prefix="encode")
+
+    def accepts_device_parts(self, settings: Mapping[str, object], device: str) -> bool:
+        """Where the encoder reads them there: others would only copy them down."""
+        return takes_device_pictures(self._choose(read_settings(settings).video, device))
+
+    def _choose(self, wanted: VideoSettings, device: str) -> VideoSettings:
+        """Settings that work, found out once; in the log, which and why not those before it."""
+        if self._chosen is None:
+            choice = choose(wanted, device)
+            for reason in choice.refused:
+                log.warning("video_encoder_refused", reason=reason, instead=choice.settings.encoder)
+            log.info("video_encoder", encoder=choice.settings.encoder, device=device)
+            self._chosen = choice.settings
+        return self._chosen
 
     def process(self, batch: Sequence[Message], rows: Sequence[LiveRow], out: Outbox) -> None:
         """Encode every tick of the batch; each live's leave in the order they came.
@@ -108,7 +120,9 @@ class EncodeStage(Stage):
 
     def forget(self, live_slot: int) -> None:
         """Close the binding's encoders."""
-        self._encoders.pop(live_slot, None)
+        gone = self._encoders.pop(live_slot, None)
+        if gone is not None:
+            gone.video.close()
 
     def stats(self) -> Mapping[str, float]:
         """`encode_s` is wall time; `video_bytes` / `ticks` x 25 is the rate."""
@@ -119,7 +133,8 @@ class EncodeStage(Stage):
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-        self._encoders.clear()
+        for live_slot in list(self._encoders):
+            self.forget(live_slot)
 
     def _send(self, ticks: Sequence[_Media], out: Outbox) -> None:
         for media in ticks:
@@ -148,7 +163,7 @@ class EncodeStage(Stage):
             try:
                 media.append(self._encode(message, row))
             except Exception as error:
-                self._encoders.pop(row.live_slot, None)
+                self.forget(row.live_slot)
                 return _Done(media, [m.header for m, _ in ticks[len(media) :]], error)
         return _Done(media)
 
@@ -159,7 +174,8 @@ class EncodeStage(Stage):
         pcm = np.frombuffer(message.parts[0], np.int16)
         opus = encoders.audio.encode(encoders.muter.step(pcm, muted=muted))
         wanted = row.keyframe_requests != encoders.keyframe_requests
-        video, keyframe = encoders.video.encode(message.parts[1], keyframe=wanted)
+        there = message.on_device[1] if message.on_device else None
+        video, keyframe = encoders.video.encode(there or message.parts[1], keyframe=wanted)
         encoders.keyframe_requests = row.keyframe_requests
         flags = header.flags
         flags |= TickFlag.KEYFRAME if keyframe else TickFlag.NONE
@@ -183,10 +199,14 @@ class EncodeStage(Stage):
             or mine.binding != row.binding
             or (mine.video.width_px, mine.video.height_px) != size
         ):
+            self.forget(row.live_slot)
+            video, refused = open_or_next(self._settings.video, *size)
+            for reason in refused:
+                log.warning("video_encoder_refused", live_slot=row.live_slot, reason=reason)
             mine = _Encoders(
                 row.binding,
                 OpusEncoder(self._settings.audio),
-                VideoEncoder(self._settings.video, *size),
+                video,
                 Muter(),
                 row.keyframe_requests,
             )

@@ -2,9 +2,11 @@
 
     python -m tests.bench.gpu [--out build/bench-gpu.json] [--device cuda:0] [--markdown PAGE]
 
-1. the CUDA part of the rings' conformance suite, between real processes on the real driver;
+1. the CUDA part of the rings' conformance suite, between real processes on the real driver, and
+   the encoder of PyNvVideoCodec, where that is installed and the GPU has one;
 2. the hop of a 1080p RGBA frame, against the copy's own limit and a round trip over the host;
-3. how many speaking lives the whole pipeline carries at 512 x 512.
+3. pictures per second of each H.264 encoder that works here, and why the others do not;
+4. how many speaking lives the whole pipeline carries at 512 x 512.
 
 Exit status: 0 when everything ran and passed; 1 when something failed, with what was measured
 written all the same; 77 when there is no GPU here: then nothing was measured, the document says
@@ -40,6 +42,11 @@ CONFORMANCE_S = 90.0
 LIVES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 LIVES_S = 6.0
 ROOT = Path(__file__).parents[2]
+DEVICE_TESTS = (
+    "tests/conformance/test_rings.py",
+    "tests/unit/gpu_stages/test_device_encoder.py"
+    "::test_the_real_library_does_what_the_stand_in_does",
+)
 
 
 @dataclass(slots=True)
@@ -52,6 +59,7 @@ class Run:
     deadline_s: float
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     conformance: dict[str, Any] = field(default_factory=dict[str, Any])
+    encoders_refused: dict[str, str] = field(default_factory=dict[str, str])
     failed: list[str] = field(default_factory=list[str])
 
     def step(self, name: str, work: Callable[[], None]) -> None:
@@ -69,7 +77,7 @@ def conformance(run: Run) -> None:
     """The suite's tests on the real device; those for other memory are not run again."""
     report = ROOT / "build" / "bench-gpu-conformance.txt"
     report.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "tests/conformance/test_rings.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", *DEVICE_TESTS]
     with report.open("wb") as out:
         done = subprocess.run(
             [*command, "-k", "device"],
@@ -116,14 +124,31 @@ def hops(run: Run) -> None:
         ]
 
 
-def lives(run: Run) -> None:
-    """More and more lives at 512 x 512, until one is late or the time is up."""
+def encoders(run: Run) -> None:
+    """Each encoder on the same pictures in device memory."""
+    need_torch_cuda()
+    from tests.bench.gpu_encode import drawn, measure
+
+    found = measure(run.device, drawn(run.device))
+    run.encoders_refused = found.refused
+    for reason in found.refused.values():
+        run.console.print(reason)
+    run.rows += found.rows()
+
+
+def need_torch_cuda() -> None:
+    """Raises `RuntimeError` where torch was built without CUDA."""
     import torch
 
     if not torch.cuda.is_available():
         raise RuntimeError(
             f"torch {torch.__version__} has no CUDA: make install TORCH_BACKEND=auto"
         )
+
+
+def lives(run: Run) -> None:
+    """More and more lives at 512 x 512, until one is late or the time is up."""
+    need_torch_cuda()
     held, seen = asyncio.run(most_lives(LIVES, 512, run.device, LIVES_S, run.deadline_s))
     unit, against = "lives per GPU", "cores of this machine, which encode"
     cores = len(os.sched_getaffinity(0))
@@ -143,6 +168,7 @@ def document(run: Run | None, why_not: str) -> dict[str, Any]:
         "ran": True,
         "at": at,
         "conformance": run.conformance,
+        "encoders_refused": run.encoders_refused,
         "failed": run.failed,
         "rows": run.rows,
     }
@@ -165,6 +191,7 @@ def main() -> int:
         run = Run(asked.device, driver, console, time.monotonic() + LIMIT_S)
         run.step("conformance", lambda: conformance(run))
         run.step("hops", lambda: hops(run))
+        run.step("encoders", lambda: encoders(run))
         run.step("lives", lambda: lives(run))
     result = document(run, why_not)
     asked.out.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.bench import gpu, gpu_hop, gpu_table
+from tests.bench import gpu, gpu_encode, gpu_hop, gpu_table
+from tests.support.fake_nvenc import install
 from tests.support.real_cuda import RealCuda, kernel_driver
 
 PAGE = Path(__file__).parents[3] / "docs" / "gpu.md"
@@ -53,6 +54,24 @@ def test_a_frame_goes_round_by_the_host(stand_in: gpu_hop.FakeDevice) -> None:
     assert len(gpu_hop.host_hops(stand_in)) == 5
     assert stand_in.calls.count("copy_to_host") == 5 + gpu_hop.WARM_UP
     assert len(gpu_hop.copies(stand_in)) == 5
+
+
+def test_each_encoder_is_measured_on_pictures_in_device_memory_or_says_why_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library = install(monkeypatch)
+    monkeypatch.setattr(gpu_encode, "PICTURES", 3)
+    pictures = gpu_encode.drawn("cpu")
+    found = gpu_encode.measure("cuda:0", pictures)
+    measured = library.made[-1]
+    assert measured.calls[0] == "Encode 2"
+    assert measured.calls[1:] == ["Encode 0"] * 3 * gpu_encode.ROUNDS + ["EndEncode"]
+    assert found.per_s.keys() | found.refused.keys() == {"pynvvideocodec", "h264_nvenc", "libx264"}
+    assert found.per_s["pynvvideocodec"] > 0
+    assert next(each["name"] for each in found.rows()) == "encode_fps_512_pynvvideocodec"
+    library.fail["CreateEncoder"] = "no encoder on this card"
+    found = gpu_encode.measure("cuda:0", pictures)
+    assert "no encoder on this card" in found.refused["pynvvideocodec"]
 
 
 def result(commit: str = "abc", **more: Any) -> dict[str, Any]:

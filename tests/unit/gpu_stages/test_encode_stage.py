@@ -11,9 +11,11 @@ import pytest
 
 from gpu_stages.encode import video
 from gpu_stages.encode.audio import AudioSettings, OpusEncoder
+from gpu_stages.encode.choice import choose
 from gpu_stages.encode.mute import FADE_SAMPLES, Muter
+from gpu_stages.encode.pictures import PictureMismatch
 from gpu_stages.encode.settings import read_settings
-from gpu_stages.encode.video import PictureMismatch, VideoSettings, checked
+from gpu_stages.encode.video import VideoSettings
 from gpu_stages.header import Header, MessageKind
 from gpu_stages.live_table import LiveRow
 from gpu_stages.stage import Message
@@ -295,9 +297,9 @@ def test_vp8_is_an_option() -> None:
 
 
 def test_hardware_that_is_not_there_gives_way_to_software() -> None:
-    settings, reason = checked(VideoSettings(encoder="h264_nvenc"))
-    assert (settings.encoder == "h264_nvenc") == (reason == "")
-    assert settings.encoder in ("h264_nvenc", "libx264")
+    chosen = choose(VideoSettings(encoder="h264_nvenc"))
+    assert (chosen.settings.encoder == "h264_nvenc") == (chosen.refused == ())
+    assert chosen.settings.encoder in ("h264_nvenc", "libx264")
 
 
 class StandIn:
@@ -359,9 +361,9 @@ def test_a_gpu_without_an_encoder_leaves_it_to_software(
     monkeypatch: pytest.MonkeyPatch, refuses: str
 ) -> None:
     made_by_hardware = with_nvenc(monkeypatch, refuses)
-    settings, reason = checked(read_settings({}).video, "cuda:0")
-    assert settings.encoder == "libx264"
-    assert reason.startswith("h264_nvenc does not work here: ")
+    chosen = choose(read_settings({}).video, "cuda:0")
+    assert chosen.settings.encoder == "libx264"
+    assert chosen.refused[-1].startswith("h264_nvenc does not work here: ")
     assert len(made_by_hardware) == 1
     stage = EncodeStage()
     stage.load({}, "cuda:0")
@@ -370,13 +372,17 @@ def test_a_gpu_without_an_encoder_leaves_it_to_software(
     assert len(decode_video([bytes(out.sent[0].parts[2])])) == 1
 
 
+def chosen(settings: dict[str, object], device: str) -> str:
+    return choose(read_settings(settings).video, device).settings.encoder
+
+
 def test_without_a_gpu_or_for_vp8_the_hardware_is_not_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = with_nvenc(monkeypatch)
-    assert checked(read_settings({}).video, "cpu")[0].encoder == "libx264"
-    assert checked(read_settings({"codec": "vp8"}).video, "cuda:0")[0].encoder == "libvpx"
-    assert checked(read_settings({"encoder": "libx264"}).video, "cuda:0")[0].encoder == "libx264"
+    assert chosen({}, "cpu") == "libx264"
+    assert chosen({"codec": "vp8"}, "cuda:0") == "libvpx"
+    assert chosen({"encoder": "libx264"}, "cuda:0") == "libx264"
     assert made == []
 
 
