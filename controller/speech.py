@@ -81,7 +81,11 @@ class Speech:
     def unfed(self) -> tuple[SpokenSegment, ...]:
         """What has to be fed (again), the samples already sent left out."""
         return tuple(
-            replace(one.segment, skip_samples=one.emitted) for one in self._spoken if not one.fed
+            one.segment
+            if one.segment.skip_samples == one.emitted
+            else replace(one.segment, skip_samples=one.emitted)
+            for one in self._spoken
+            if not one.fed
         )
 
     def fed(self, segment_ids: frozenset[int], now_ms: int) -> None:

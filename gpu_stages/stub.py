@@ -28,6 +28,10 @@ SEGMENTS_PER_LIVE_MAX = 4
 LEAD_FRAMES = 4
 _TICKS_PER_TURN_MAX = 256
 _TOO_EARLY_S = 1e-6
+# As plain numbers while a tick is made: `Flag` makes an object for every `|`.
+_FIRST, _LAST = int(TickFlag.FIRST_OF_SEGMENT), int(TickFlag.LAST_OF_SEGMENT)
+_KEYFRAME = int(TickFlag.KEYFRAME)
+_FLAGS = [TickFlag(number) for number in range((_FIRST | _LAST | _KEYFRAME) + 1)]
 
 
 def spoken_samples(text: str, ms_per_character: int = MS_PER_CHARACTER) -> int:
@@ -197,7 +201,7 @@ class StubRuntime:
 
     def _frames(self, live: _Live) -> int:
         """How many frames the next tick covers."""
-        if not live.queue:
+        if not live.queue or self._tick_frames == 1:
             return self._tick_frames
         speech = live.queue[0]
         left = -(-(speech.samples - speech.next_sample) // TICK_SAMPLES)
@@ -225,7 +229,7 @@ class StubRuntime:
 
     def _make_tick(self, live_slot: int, live: _Live) -> MediaTick:
         frames = self._frames(live)
-        flags = TickFlag.KEYFRAME if live.keyframe else TickFlag.NONE
+        flags = _KEYFRAME if live.keyframe else 0
         live.keyframe = False
         segment_id, sample_start, speech_samples, utterance = 0, -1, 0, live.utterance
         if live.queue:
@@ -233,11 +237,11 @@ class StubRuntime:
             segment_id, utterance = speech.segment.segment_id, speech.segment.utterance
             sample_start = speech.next_sample
             speech_samples = min(frames * TICK_SAMPLES, speech.samples - sample_start)
-            flags |= TickFlag.NONE if speech.begun else TickFlag.FIRST_OF_SEGMENT
+            flags |= 0 if speech.begun else _FIRST
             speech.begun = True
             speech.next_sample += speech_samples
             if speech.next_sample >= speech.samples:
-                flags |= TickFlag.LAST_OF_SEGMENT
+                flags |= _LAST
                 live.queue.popleft()
         frame_index = live.next_frame
         live.next_frame += frames
@@ -251,7 +255,7 @@ class StubRuntime:
             segment_id=segment_id,
             sample_start=sample_start,
             speech_samples=speech_samples,
-            flags=flags,
+            flags=_FLAGS[flags],
             opus=(b"", b""),
             video=b"",
             stamps_us=(0, 0, 0, 0),

@@ -154,7 +154,8 @@ class MemoryTransaction:
         return pairs
 
     def _is_cleared(self, key: bytes) -> bool:
-        return any(begin <= key < end for begin, end in self.cleared)
+        cleared = self.cleared
+        return bool(cleared) and any(begin <= key < end for begin, end in cleared)
 
     # -- writes ---------------------------------------------------------------------------
 

@@ -129,10 +129,13 @@ class MemoryBroker:
 
     def log(self, topic: str, partition: int) -> Log:
         """Raises UnknownTopic, also for a partition that is not there."""
-        logs = self._logs(topic)
-        if not 0 <= partition < len(logs):
-            raise UnknownTopic(f"{topic} has {len(logs)} partitions, there is no {partition}")
-        return logs[partition]
+        try:
+            if partition >= 0:
+                return self._topics[topic][partition]
+        except (KeyError, IndexError):
+            pass
+        count = len(self._logs(topic))
+        raise UnknownTopic(f"{topic} has {count} partitions, there is no {partition}")
 
     def append(
         self,

@@ -10,6 +10,7 @@ from tests.sim.standins import SimRuntime
 from tests.support.unpaced_egress import UnpacedEgress
 
 UNLIMITED = 1 << 40
+_LAST = int(TickFlag.LAST_OF_SEGMENT)
 
 
 class SimEgress(UnpacedEgress):
@@ -37,7 +38,7 @@ class SimEgress(UnpacedEgress):
                 tick.segment_id,
                 tick.sample_start,
                 tick.sample_start + tick.speech_samples,
-                bool(tick.flags & TickFlag.LAST_OF_SEGMENT),
+                int(tick.flags) & _LAST != 0,
                 live.live_id,
                 live.epoch,
                 tick.binding,

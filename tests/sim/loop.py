@@ -255,7 +255,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 raise SimulationStuck(f"{self.steps} steps and no end at {self.now_s:.3f} s")
             if self._stopping or not timers or timers[0][0] > until_s:
                 break
-            self.now_s = max(self.now_s, timers[0][0])
+            if timers[0][0] > self.now_s:
+                self.now_s = timers[0][0]
             while timers and timers[0][0] <= self.now_s:
                 handle = pop(timers)[2]
                 callback = handle.callback

@@ -6,16 +6,20 @@ runs go without (a value stands in the store as the number of the object itself)
 does everything (`full`).
 """
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 import controller.ids
+import controller.limits
 import controller.lives
 import controller.records
 import dispatch.ids
+import dispatch.limits
 import dispatch.publish
+import ownership.values
 from ownership import keys
 from schemas import store_values
 from schemas.bad_record import DeadLetterReason
@@ -23,6 +27,8 @@ from schemas.events import EventKind
 from schemas.store_values import StoreValue
 from schemas.text_record import BadRecord, TextRecord, decode_text_record
 from tests.sim import spies
+
+V = TypeVar("V", bound=StoreValue)
 
 _KEYS = (
     "live",
@@ -42,6 +48,8 @@ _KEYS = (
     "slots_of",
     "slot",
     "tally",
+    "taken_of",
+    "taken",
     "reservations_of",
     "reservation",
     "signal",
@@ -60,6 +68,7 @@ _number = 0
 
 _encode = StoreValue.encode
 _decode = StoreValue.decode.__func__  # type: ignore[attr-defined]
+_read = ownership.values.read_value
 _publish = controller.lives.Lives.publish
 _report = dispatch.publish.Publisher.report
 
@@ -87,6 +96,11 @@ def _encode_fast(self: StoreValue) -> bytes:
 def _decode_fast(cls: type[StoreValue], value: bytes) -> StoreValue:
     found = _objects.get(value)
     return _decode(cls, value) if found is None else found
+
+
+def _read_fast(kind: type[V], value: bytes | None) -> V | None:
+    found: Any = _objects.get(value)  # type: ignore[arg-type]
+    return _read(kind, value) if found is None else found
 
 
 def _cheap_id(now_ms: int, entropy: bytes) -> str:
@@ -122,9 +136,24 @@ def _report_or_not(self: dispatch.publish.Publisher, *args: Any, **named: Any) -
         _report(self, *args, **named)
 
 
+def _once(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The limits of all workers are one object, and so are those of all replicas."""
+    known: dict[int, Any] = {}
+
+    def checked(limits: Any) -> Any:
+        if id(limits) not in known:
+            known[id(limits)] = check(limits)
+        return known[id(limits)]
+
+    return checked
+
+
 def install() -> None:
     """Once per interpreter."""
+    for limits in (controller.limits.Limits, dispatch.limits.Limits):
+        limits.check = _once(limits.check)  # type: ignore[method-assign]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    ownership.values.read_value = _read_fast
     StoreValue.encode = _encode_fast  # type: ignore[method-assign]
     StoreValue.decode = classmethod(_decode_fast)  # type: ignore[assignment]
     controller.lives.Lives.publish = _publish_or_not  # type: ignore[method-assign]

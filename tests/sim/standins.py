@@ -6,9 +6,10 @@ late, and write down what an outside observer would see.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from random import Random
+from types import coroutine
 from typing import Any, TypeVar
 
 from gpu_stages.runtime_contract import Binding, BoundLive, Segment, StageTrouble
@@ -30,6 +31,12 @@ WAKERS.add(memory._tell)
 
 _AWAY_S = 0.02
 """How long a process that is cut off waits for an answer."""
+
+
+@coroutine
+def _turn() -> Generator[None]:
+    """`asyncio.sleep(0)` without a coroutine around it."""
+    yield
 
 
 class WatchFaults:
@@ -118,7 +125,7 @@ class SimDatabase(MemoryDatabase):
         """See `MemoryDatabase.read`; a delay of nothing costs no turn of the loop."""
         faults = self.faults
         if faults is None:
-            await asyncio.sleep(0)
+            await _turn()
             return body(MemoryReads(self.store.contents))
         if faults.away:
             await self._no_answer()
@@ -126,7 +133,7 @@ class SimDatabase(MemoryDatabase):
         if begin_s:
             await self._sleep(begin_s)
         elif not reply_s:
-            await asyncio.sleep(0)
+            await _turn()
         value = body(MemoryReads(self.store.contents))
         if reply_s:
             await self._sleep(reply_s)

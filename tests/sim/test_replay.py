@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.loop import VirtualLoop
+from tests.sim.run import run_seed
+
 ROOT = Path(__file__).parents[2]
 SEEDS = (3, 11, 64)
 TRACE = """
@@ -47,3 +50,17 @@ def test_what_ran_before_changes_nothing() -> None:
 
 def test_seeds_differ() -> None:
     assert len(set(_traces(*SEEDS))) == len(SEEDS)
+
+
+def test_a_world_is_forgotten_when_its_run_is_over() -> None:
+    seeds = range(1, 13)
+    gc.collect()
+    before = _worlds()
+    bad_records = sum(run_seed(seed).windows["dead_letter"] for seed in seeds)
+    gc.collect()
+    assert bad_records, "an error that is remembered would remember the frames it went through"
+    assert _worlds() == before
+
+
+def _worlds() -> int:
+    return sum(type(one) is VirtualLoop for one in gc.get_objects())

@@ -78,10 +78,11 @@ def count(history: h.History) -> Counter[str]:
     """The windows that this history shows."""
     found: Counter[str] = Counter()
     look = _Look(found)
+    handlers = {kind: getattr(look, name) for kind, name in _HANDLERS.items()}
     for entry in history:
-        name = _HANDLERS.get(type(entry))
-        if name is not None:
-            getattr(look, name)(entry)
+        handler = handlers.get(type(entry))
+        if handler is not None:
+            handler(entry)
     return found
 
 

@@ -201,6 +201,30 @@ async def test_a_full_partition_does_not_starve_the_others() -> None:
     assert seen == {0, 1, 2}
 
 
+async def test_a_poll_wakes_for_its_own_partitions_and_for_a_rebalance() -> None:
+    broker = broker_with(partitions=2)
+    transport = MemoryTransport(broker)
+    first, second = [await transport.group_reader("g", TOPIC) for _ in range(2)]
+    polls = [
+        asyncio.create_task(one.poll(records_max=1, timeout_ms=60_000)) for one in (first, second)
+    ]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    (own,) = second.assignment.partitions
+    broker.append(TOPIC, own, b"k", b"v")
+    assert [one.value for one in await polls[1]] == [b"v"]
+    assert not polls[0].done(), "nothing came for the first"
+    broker.append(TOPIC, 1 - own, b"k", b"w")
+    assert [one.value for one in await polls[0]] == [b"w"]
+    alone = asyncio.create_task(first.poll(records_max=1, timeout_ms=60_000))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    broker.append(TOPIC, own, b"k", b"x")
+    assert not alone.done()
+    broker.expel("g", second)
+    assert await alone, "it takes over what the other left"
+
+
 async def history(seed: int) -> list[object]:
     """A world of faults, written down."""
     broker = broker_with(
