@@ -15,10 +15,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from ownership.kv import Database, Transaction
+from ownership.kv import Database, StoreAway, Transaction
 from schemas.topics import DEAD_LETTER_TOPIC, TEXT_TOPIC
 from tests.chaos.diary import read
-from tests.chaos.journal import ENTRIES, ENTRIES_END, WATCHED, JournalEntry
+from tests.chaos.journal import ENTRIES, ENTRIES_END, PROBE, WATCHED, JournalEntry
 from tests.sim import history as h
 from tests.sim.recorder import Recorder
 
@@ -48,6 +48,15 @@ class Journal:
                     tr.clear_range(ENTRIES, end)
 
                 await self._db.run(forget)
+
+    async def writable(self, within_s: float) -> bool:
+        """Whether a write to the store goes through now."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._db.run(lambda tr: tr.set(PROBE, b""))
+        except (StoreAway, TimeoutError):
+            return False
+        return True
 
 
 def missed(entries: Iterable[JournalEntry], store: Mapping[bytes, bytes]) -> list[bytes]:

@@ -42,6 +42,7 @@ WATCHED = (keys.GEN, keys.CURSOR, keys.PROGRESS, keys.SLOT, keys.WORKER, keys.LI
 ENTRIES = b"\xfachaos/entry/"
 ENTRIES_END = b"\xfachaos/entry0"
 COUNT = b"\xfachaos/count"
+PROBE = b"\xfachaos/probe"
 """Above every key of the protocol, so that none of its ranges meets them."""
 
 UNSURE = 0.3

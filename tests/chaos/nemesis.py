@@ -6,12 +6,14 @@ nothing to break is counted as passed over.
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from typing import Any
 
 from ownership import keys
+from ownership.kv import StoreAway
 from tests.chaos.clients import Front
 from tests.chaos.cluster import LEASE_MS, Cluster, Running, Slot
 from tests.chaos.gather import Journal
@@ -26,6 +28,9 @@ CALM_S = 4.0
 TERMINATE_S = 90.0
 STOPS_ITSELF_S = 4.0
 GIVES_WAY_S = 60.0
+LOCK_S = 1.0
+"""A commit takes a hundredth of it."""
+
 WORKING_MIN = 1
 """So many workers are left without a fault at any time, unless the schedule cuts them all."""
 
@@ -118,6 +123,10 @@ class Nemesis:
             struck = await self._kinds[planned.kind](planned)
             self.done[planned.kind if struck else "passed_over"] += 1
             return struck
+        except AssertionError as error:
+            # The run goes on, so that its history is judged; it is a bad one all the same.
+            self.cluster.surprises.append(f"{planned} failed: {error}")
+            return True
         finally:
             self._at_work -= 1
             if not self._at_work:
@@ -133,8 +142,13 @@ class Nemesis:
 
     async def _read_journal(self) -> None:
         while True:
-            await self._journal.catch_up()
+            await self._catch_up()
             await asyncio.sleep(0.5)
+
+    async def _catch_up(self) -> None:
+        """As far as the store answers: a process that was stopped may hold LMDB's lock."""
+        with contextlib.suppress(StoreAway):
+            await self._journal.catch_up()
 
     # -- where
 
@@ -231,7 +245,7 @@ class Nemesis:
         names = {one.running.name for one in self.cluster.dispatchers if one.running is not None}
         until_s = asyncio.get_running_loop().time() + timeout_s
         while asyncio.get_running_loop().time() < until_s:
-            await self._journal.catch_up()
+            await self._catch_up()
             for process, _, changes in self._journal.entries[seen:]:
                 if process in names and any(key.startswith(keys.GEN) for key, _ in changes):
                     return process
@@ -256,8 +270,8 @@ class Nemesis:
 
         async def work(slot: Slot, old: Running) -> None:
             self._note("twin", old.name)
-            self.cluster.stop(old)
             try:
+                await self._stop_between_writes(old)
                 await asyncio.sleep(planned.for_s)
                 self.cluster.give_up(slot)
                 await self._restart(slot, 0.0)
@@ -270,6 +284,14 @@ class Nemesis:
                 await self.cluster.end_at_once(old)
 
         return await self._with("worker", planned, work)
+
+    async def _stop_between_writes(self, running: Running) -> None:
+        """Stop it where it does not hold LMDB's one write lock: with it nobody could replace it."""
+        self.cluster.stop(running)
+        while not await self._journal.writable(LOCK_S):
+            self.cluster.resume(running)
+            await asyncio.sleep(self._rng.uniform(0.02, 0.2))
+            self.cluster.stop(running)
 
     async def _do_dispatch_pause(self, planned: Planned) -> bool:
         return await self._with("dispatch", planned, lambda _, one: self._pause(one, planned.for_s))

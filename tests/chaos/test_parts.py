@@ -2,9 +2,14 @@
 
 import asyncio
 import contextlib
+import signal
+import sys
+from asyncio.subprocess import PIPE
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +22,8 @@ from tests.chaos.gather import Journal, missed, timed
 from tests.chaos.journal import JournaledDatabase
 from tests.chaos.levers import Lever, Levers, StoreMode
 from tests.chaos.measure import asked_while_superseded, longest_gap_ms, percentile, recoveries
-from tests.chaos.plan import KINDS, schedule
+from tests.chaos.nemesis import Nemesis
+from tests.chaos.plan import KINDS, Planned, schedule
 from tests.chaos.proxy import Cut, Proxy
 from tests.chaos.report import as_json, as_markdown, failures
 from tests.chaos.run import Options, Run, whole_store
@@ -109,6 +115,46 @@ async def test_levers_cut_the_store_off_and_lose_answers(tmp_path: Path) -> None
         ]
         assert True in lost
         assert False in lost
+
+
+HOLDER = """
+import sys, lmdb
+env = lmdb.open(sys.argv[1], lock=True)
+with env.begin(write=True):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+async def test_a_stopped_process_that_holds_the_write_lock_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    async with await open_database(f"lmdb://{path}?sync=off") as db:
+        journal = Journal(db)
+        assert await journal.writable(5.0)
+        holder = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", HOLDER, str(path), stdin=PIPE, stdout=PIPE
+        )
+        assert holder.stdout is not None
+        assert await holder.stdout.readline() == b"held\n"
+        holder.send_signal(signal.SIGSTOP)
+        assert not await journal.writable(0.2)
+        holder.send_signal(signal.SIGCONT)
+        await holder.communicate(b"")
+        await until(lambda: journal.writable(5.0), what="the lock")
+        assert holder.returncode == 0
+
+
+async def test_a_fault_that_fails_makes_the_run_bad_and_does_not_end_it() -> None:
+    async def serves_never(_: Planned) -> bool:
+        raise AssertionError("n1 does not serve")
+
+    told = SimpleNamespace(surprises=[], slots=[])
+    nemesis = Nemesis(told, None, None, (), 1.0, Random(1))  # type: ignore[arg-type]
+    nemesis._kinds["twin"] = serves_never
+    assert await nemesis._one(Planned(0.0, "twin", 1, 0.5, 7))
+    [surprise] = told.surprises
+    assert "kind='twin'" in surprise
+    assert "n1 does not serve" in surprise
 
 
 # -- the diary
