@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from tests.sim import shortcuts
 from tests.sim.ablations import PROTOCOLS, in_force
 from tests.sim.run import Run, first_broken, run_plan, run_seed
 from tests.sim.trace import explain, shrink
@@ -95,5 +96,6 @@ def _example(run: Run) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    shortcuts.silence()
     name, first, count, stop = sys.argv[1:5]
     json.dump(run_batch(name, int(first), int(count), stop_at_first=stop == "1"), sys.stdout)
