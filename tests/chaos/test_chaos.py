@@ -48,19 +48,27 @@ SURE_WINDOWS = (
 )
 
 
-def finished(options: Options) -> Run:
-    """Skipped only where Apache Kafka cannot be run and nobody insists on it."""
-    try:
-        return asyncio.run(run(options))
-    except KafkaUnavailable as error:
-        if required():
-            raise
-        pytest.skip(f"Apache Kafka cannot be run here: {error}")
+def finished(*options: Options) -> list[Run]:
+    """All at once, each to its end. Skipped only where Apache Kafka cannot be run and nobody
+    insists on it.
+    """
+
+    async def all_of_them() -> list[Run | BaseException]:
+        return await asyncio.gather(*(run(one) for one in options), return_exceptions=True)
+
+    found: list[Run] = []
+    for one in asyncio.run(all_of_them()):
+        if isinstance(one, KafkaUnavailable) and not required():
+            pytest.skip(f"Apache Kafka cannot be run here: {one}")
+        if isinstance(one, BaseException):
+            raise one
+        found.append(one)
+    return found
 
 
 @pytest.fixture(scope="module")
 def chaos() -> Iterator[Run]:
-    found = finished(Options(SEED, MINUTES * 60, lives=LIVES, store=store_url(SEED)))
+    [found] = finished(Options(SEED, MINUTES * 60, lives=LIVES, store=store_url(SEED)))
     keep(as_json(found, BROKER), BUILD / "chaos.json", BUILD / "chaos.md")
     yield found
     print(dict(found.faults), dict(found.windows))
@@ -91,41 +99,46 @@ def test_every_dangerous_window_is_entered(chaos: Run, window: str) -> None:
     assert chaos.windows[window] > 0
 
 
-def test_a_release_that_does_not_check_the_generation_is_caught() -> None:
+CONTROL = Options(
+    SEED,
+    44.0,
+    lives=18,
+    pushed=0,
+    churned=0,
+    capacities={"n0": 18, "n1": 18, "n2": 18},
+    load=0.4,
+    move_every_s=5.0,
+    plan=tuple(Planned(8.0, "pause_after_release", at, 6.0, at) for at in range(5)),
+    weaken=dict.fromkeys(("n0", "n1", "n2"), "claim-only"),
+    expected_bad=True,
+)
+ROLLING = Options(
+    1,
+    50.0,
+    lives=24,
+    pushed=2,
+    churned=0,
+    capacities={"n0": 16, "n1": 16, "n2": 16},
+    move_every_s=30.0,
+    plan=(Planned(5.0, "rolling", 0, 0.5, 0),),
+)
+
+
+@pytest.fixture(scope="module")
+def beside() -> list[Run]:
+    """Two small systems, each with a broker and a store of its own, mostly wait: at one time."""
+    return finished(CONTROL, ROLLING)
+
+
+def test_a_release_that_does_not_check_the_generation_is_caught(beside: list[Run]) -> None:
     """The control: the same processes and checkers, one protection left out of the workers. They
     stop after a release for longer than their lease, and go on when others own their lives."""
-    stops = tuple(Planned(9.0, "pause_after_release", at, 4.5, at) for at in range(8))
-    found = finished(
-        Options(
-            SEED,
-            80.0,
-            lives=18,
-            pushed=0,
-            churned=0,
-            capacities={"n0": 18, "n1": 18, "n2": 18},
-            load=0.4,
-            move_every_s=5.0,
-            plan=stops,
-            weaken=dict.fromkeys(("n0", "n1", "n2"), "claim-only"),
-            expected_bad=True,
-        )
-    )
+    found, _ = beside
     assert found.verdict.by_invariant[Invariant.ONE_OWNER.value], "the checkers saw nothing"
 
 
-def test_a_rolling_restart_of_all_workers_under_load_loses_nothing() -> None:
-    rolling = (Planned(5.0, "rolling", 0, 0.5, 0),)
-    options = Options(
-        1,
-        60.0,
-        lives=24,
-        pushed=2,
-        churned=0,
-        capacities={"n0": 16, "n1": 16, "n2": 16},
-        move_every_s=30.0,
-        plan=rolling,
-    )
-    found = finished(options)
+def test_a_rolling_restart_of_all_workers_under_load_loses_nothing(beside: list[Run]) -> None:
+    _, found = beside
     assert not failures(found), "\n".join(failures(found))
     assert found.faults["rolling"] == 1
     assert found.windows["left"] == 3, "each worker left with status 0"

@@ -20,7 +20,7 @@ from tests.support.kafka_ready import cluster_id
 ROOT = Path(__file__).parents[2]
 LIBS = ROOT / "build" / "kafka" / "libs"
 JAVA_MIN = 17
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 15.0
 HEAP = "-Xmx512m"
 
@@ -214,9 +214,13 @@ def java_version() -> int:
     return int(found.group(1)) if found else 0
 
 
+_given: set[int] = set()
+
+
 def quiet_ports(count: int) -> list[int]:
     """Free ports below those that the kernel gives to outgoing connections, so that they are still
-    free after a restart, and nobody who knocks at them meanwhile is connected to himself."""
+    free after a restart, and nobody who knocks at them meanwhile is connected to himself. None is
+    given twice: who got it may not listen yet."""
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     found: list[int] = []
     while len(found) < count:
@@ -228,7 +232,8 @@ def quiet_ports(count: int) -> list[int]:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in found:
+        if port not in _given:
+            _given.add(port)
             found.append(port)
     return found
 
