@@ -99,6 +99,13 @@ class LetterSent:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class ReleaseTurn:
+    """A commit is about to begin: now is the time to say what is to be released."""
+
+    name: ClassVar[EventName] = EventName.RELEASE_TURN
+
+
 @quick_init
 @dataclass(frozen=True, slots=True)
 class ReleaseDone:
@@ -250,6 +257,7 @@ Event = (
     | RecordsRead
     | InterruptSeen
     | LetterSent
+    | ReleaseTurn
     | ReleaseDone
     | ReleaseStale
     | CursorFound

@@ -82,6 +82,12 @@ class SendLetter:
     value: bytes | None
 
 
+@dataclass(frozen=True, slots=True)
+class WantRelease:
+    """There is something to release. Answers ReleaseTurn when a commit is about to begin, so that
+    what is asked for then is planned on everything that came meanwhile."""
+
+
 @quick_init
 @dataclass(frozen=True, slots=True)
 class RequestRelease:
@@ -170,6 +176,7 @@ Instruction = (
     | Bind
     | Unbind
     | SendLetter
+    | WantRelease
     | RequestRelease
     | Feed
     | Silence

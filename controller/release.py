@@ -1,7 +1,8 @@
 """The release: group commit, and the only way into the first ring.
 
-Requests of all lives gather while one transaction is under way; the next one takes them all. The
-outcomes, per request:
+Lives that want to release gather while one transaction is under way. When the next one is about to
+begin each gets its turn, and says what it releases: all that came meanwhile, an INTERRUPT before
+anything else. The outcomes, per request:
 
 - Released: committed under the generation it names. The fence mints the permit, and without any
   await the machine answers with Feed instructions that go to the ring through `feed` below.
@@ -19,7 +20,7 @@ from typing import Protocol, assert_never
 
 from controller.clock import Clock
 from controller.counters import Counters
-from controller.events import CursorFound, Event, ReleaseDone, ReleaseStale
+from controller.events import CursorFound, Event, ReleaseDone, ReleaseStale, ReleaseTurn
 from controller.fence import Permit, mint, spend
 from controller.instructions import RequestRelease, SpokenSegment
 from controller.store_calls import StoreCalls
@@ -85,12 +86,18 @@ class ReleaseBatcher:
         self._clock = clock
         self._counters = counters
         self._items_max = items_max
+        self._wanting: deque[ReleaseSink] = deque()
         self._waiting: deque[_Waiting] = deque()
         self._has_work = asyncio.Event()
         self.in_flight = 0
 
     def __len__(self) -> int:
-        return len(self._waiting) + self.in_flight
+        return len(self._wanting) + len(self._waiting) + self.in_flight
+
+    def want(self, sink: ReleaseSink) -> None:
+        """Queue up for a turn, which comes by `sink.post`; what is asked then goes at once."""
+        self._wanting.append(sink)
+        self._has_work.set()
 
     def submit(self, sink: ReleaseSink, request: RequestRelease) -> None:
         """Queue a request; its answer comes by `sink.post`."""
@@ -103,7 +110,10 @@ class ReleaseBatcher:
             await self._has_work.wait()
             # Whatever else is ready now may still ask: one turn of the loop gathers it.
             await asyncio.sleep(0)
+            self._give_turns()
             batch = self._take()
+            if not batch:
+                continue
             self.in_flight = len(batch)
             wall_ms = self._clock.wall_ms()
             items = [one.item(wall_ms) for one in batch]
@@ -112,6 +122,10 @@ class ReleaseBatcher:
             self._counters.release_batches += 1
             for waiting, result in zip(batch, results, strict=True):
                 self._answer(waiting, result)
+
+    def _give_turns(self) -> None:
+        while self._wanting and len(self._waiting) < self._items_max:
+            self._wanting.popleft().post(ReleaseTurn())
 
     def _take(self) -> list[_Waiting]:
         """At most one request per live: a session may have followed another of the same live."""
@@ -124,7 +138,7 @@ class ReleaseBatcher:
             else:
                 batch[one.sink.live_id] = one
         self._waiting.extendleft(reversed(later))
-        if not self._waiting:
+        if not self._waiting and not self._wanting:
             self._has_work.clear()
         return list(batch.values())
 

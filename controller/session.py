@@ -197,6 +197,8 @@ class Session:
     def _do(self, order: do.Instruction) -> None:
         host = self._host
         match order:
+            case do.WantRelease():
+                self._parts.batcher.want(self)
             case do.RequestRelease():
                 self._parts.batcher.submit(self, order)
             case do.Feed():

@@ -84,6 +84,8 @@ class SessionCore:
         """How many were asked. Makes the release ids below `claim_id` unique."""
         self._ask: Ask | None = None
         """Present exactly while a release is under way."""
+        self._wanted = False
+        """A turn was asked for and has not come. What it will release is not planned before."""
         self._interrupt: ev.InterruptSeen | None = None
         """Seen and not asked for yet. Nothing else is asked for before it."""
         self._letters: dict[int, DeadLetterReason] = {}
@@ -108,7 +110,8 @@ class SessionCore:
         if self.state not in (State.IDLE, State.SPEAKING):
             return None
         soonest_ms = _sooner(self._retry_ms, self._quiet_deadline_ms())
-        if self._dirty and self._ask is None and self._interrupt is None:
+        asked = self._wanted or self._ask is not None
+        if self._dirty and not asked:
             soonest_ms = _sooner(soonest_ms, self._checkpoint_ms + self.limits.checkpoint_ms)
         first = self.speech.first
         if first is not None and first.fed:
@@ -175,24 +178,52 @@ class SessionCore:
     # -- what is released next
 
     def _advance(self, now_ms: int) -> None:
-        """Ask for the next release, when there is one and none is under way."""
+        """Ask for a turn in the next commit, when there is something to release."""
         queue = self.queue
-        if queue is None or self.state not in (State.IDLE, State.SPEAKING):
+        if queue is None or self.state not in _RUNNING:
             return
         if self._bound and self._retry_ms is not None and now_ms >= self._retry_ms:
             self._retry_ms = None
-        if self._ask is None:
-            if self._interrupt is not None:
-                self._ask_interrupt(queue, self._interrupt, now_ms)
-            else:
-                self._ask_next(queue, now_ms)
+        if self._ask is None and not self._wanted and self._has_release(queue, now_ms):
+            self._wanted = True
+            self._out.append(do.WantRelease())
         self._move(State.SPEAKING if len(self.speech) else State.IDLE)
 
+    def _has_release(self, queue: TextQueue, now_ms: int) -> bool:
+        """Whether planning could find something. Cheap, for it is asked after every event."""
+        if self._interrupt is not None:
+            return True
+        room = self._room
+        if room is not None and self.speech.waits:
+            return True
+        if queue.has_step(room or 0):
+            return True
+        if queue.close_next is not None and not len(self.speech):
+            return True
+        return self._dirty and now_ms >= self._checkpoint_ms + self.limits.checkpoint_ms
+
+    @property
+    def _room(self) -> int | None:
+        """How many more segments may be released; None while none can be fed."""
+        if not self._bound or self._retry_ms is not None:
+            return None
+        return self.limits.segments_ahead_max - len(self.speech)
+
+    def _plan_release(self, now_ms: int) -> None:
+        """The turn came: ask for all that may be released by now."""
+        self._wanted = False
+        queue = self.queue
+        if queue is None or self.state not in _RUNNING or self._ask is not None:
+            return
+        if self._interrupt is not None:
+            self._ask_interrupt(queue, self._interrupt, now_ms)
+        else:
+            self._ask_next(queue, now_ms)
+
     def _ask_next(self, queue: TextQueue, now_ms: int) -> None:
-        can_feed = self._bound and self._retry_ms is None
-        again = self.speech.unfed() if can_feed else ()
-        room = self.limits.segments_ahead_max - len(self.speech) if can_feed else 0
-        step, letters = queue.plan(room)
+        room = self._room
+        again = () if room is None else self.speech.unfed()
+        step, letters = queue.plan(room or 0)
         for refused in letters:
             if refused.offset not in self._letters:
                 self._letters[refused.offset] = refused.reason

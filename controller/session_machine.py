@@ -74,6 +74,8 @@ class SessionMachine(SessionSpeech):
                 self._interrupt_seen(event, now_ms)
             case ev.LetterSent(offset):
                 self._letter_sent(offset, now_ms)
+            case ev.ReleaseTurn():
+                self._plan_release(now_ms)
             case ev.ReleaseDone():
                 self._released(event, now_ms)
             case ev.ReleaseStale():
@@ -290,6 +292,7 @@ class SessionMachine(SessionSpeech):
         self._interrupt = None
         self._letters.clear()
         self._bound = False
+        self._wanted = False
         self._dirty = False
         self._retry_ms = None
         self._target = None

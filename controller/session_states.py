@@ -52,6 +52,7 @@ class EventName(StrEnum):
     RECORDS_READ = "records_read"
     INTERRUPT_SEEN = "interrupt_seen"
     LETTER_SENT = "letter_sent"
+    RELEASE_TURN = "release_turn"
     RELEASE_DONE = "release_done"
     RELEASE_STALE = "release_stale"
     CURSOR_FOUND = "cursor_found"
@@ -84,6 +85,7 @@ _RUNNING: Mapping[EventName, frozenset[State]] = {
     _E.RECORDS_READ: _LIVE,
     _E.INTERRUPT_SEEN: _LIVE,
     _E.LETTER_SENT: _LIVE,
+    _E.RELEASE_TURN: _LIVE,
     _E.RELEASE_DONE: _LIVE | {_S.CLOSING},
     _E.RELEASE_STALE: frozenset({_S.REVOKED}),
     _E.CURSOR_FOUND: frozenset({_S.CLAIMING}),
@@ -122,6 +124,7 @@ TABLE: Mapping[State, Mapping[EventName, frozenset[State]]] = {
         _E.RECORDS_READ: IGNORED,
         _E.INTERRUPT_SEEN: IGNORED,
         _E.LETTER_SENT: IGNORED,
+        _E.RELEASE_TURN: IGNORED,
         _E.TICK_SENT: IGNORED,
         _E.SEGMENT_BROKEN: IGNORED,
         _E.STAGES_LOST: IGNORED,
@@ -133,6 +136,7 @@ TABLE: Mapping[State, Mapping[EventName, frozenset[State]]] = {
         _E.BIND_REFUSED: frozenset({_S.CATCHING_UP}),
         _E.STAGES_LOST: frozenset({_S.CATCHING_UP}),
         _E.TIME_REACHED: frozenset({_S.CATCHING_UP}),
+        _E.RELEASE_TURN: IGNORED,
         _E.TICK_SENT: IGNORED,
         _E.SEGMENT_BROKEN: IGNORED,
         _E.HAND_OVER_ASKED: IGNORED,
@@ -145,6 +149,7 @@ TABLE: Mapping[State, Mapping[EventName, frozenset[State]]] = {
         _E.RECORDS_READ: frozenset({_S.DRAINING}),
         _E.INTERRUPT_SEEN: frozenset({_S.DRAINING}),
         _E.LETTER_SENT: frozenset({_S.DRAINING}),
+        _E.RELEASE_TURN: frozenset({_S.DRAINING}),
         _E.RELEASE_DONE: frozenset({_S.DRAINING, _S.CLOSING, _S.REVOKED}),
         _E.RELEASE_STALE: frozenset({_S.REVOKED}),
         _E.CURSOR_FOUND: frozenset({_S.CLAIMING}),
@@ -165,6 +170,7 @@ TABLE: Mapping[State, Mapping[EventName, frozenset[State]]] = {
         _E.RECORDS_READ: IGNORED,
         _E.INTERRUPT_SEEN: IGNORED,
         _E.LETTER_SENT: IGNORED,
+        _E.RELEASE_TURN: IGNORED,
         _E.FEED_REFUSED: IGNORED,
         _E.BOUND: IGNORED,
         _E.BIND_REFUSED: IGNORED,

@@ -78,8 +78,15 @@ class Speech:
         """A segment behind all others."""
         self._spoken.append(spoken)
 
+    @property
+    def waits(self) -> bool:
+        """Whether any has to be fed (again): those that are not stand behind those that are."""
+        return bool(self._spoken) and not self._spoken[-1].fed
+
     def unfed(self) -> tuple[SpokenSegment, ...]:
         """What has to be fed (again), the samples already sent left out."""
+        if not self.waits:
+            return ()
         return tuple(
             one.segment
             if one.segment.skip_samples == one.emitted

@@ -225,6 +225,13 @@ class TextQueue:
 
     # -- what goes out
 
+    def has_step(self, segments_max: int) -> bool:
+        """Whether `plan` would find something; letters to be sent are something."""
+        cut = self._ready[0] if self._ready else None
+        if cut is not None and (segments_max > 0 or not cut.speak):
+            return True
+        return bool(self._entries) and self._is_mark_next(self._entries[0], cut, self.next_char)
+
     def plan(self, segments_max: int) -> tuple[Step | None, tuple[Refused, ...]]:
         """The largest step with at most `segments_max` spoken segments, None when there is none,
         and the refused records whose dead letters it waits for."""

@@ -76,6 +76,8 @@ class FencedLive:
         while self._inbox:
             for order in self.machine.handle(self._inbox.popleft(), NOW_MS):
                 match order:
+                    case do.WantRelease():
+                        self._batcher.want(self)
                     case do.RequestRelease():
                         self._batcher.submit(self, order)
                     case do.Feed(permit=permit, segment=segment):

@@ -49,6 +49,7 @@ class Owner:
         self.generation = Generation(f"worker-{epoch}", epoch)
         self.machine = SessionMachine("anna", self.generation, LIMITS)
         self.feed = PartitionFeed(0, Decoder(), Counters())
+        self.wants = False
         self.asked: deque[do.RequestRelease] = deque()
         self.letters: list[int] = []
         self.ring: deque[do.SpokenSegment] = deque()
@@ -108,6 +109,9 @@ class Owner:
             case do.SendLetter(offset):
                 assert offset not in self.letters
                 self.letters.append(offset)
+            case do.WantRelease():
+                assert not self.wants, "one turn at a time"
+                self.wants = True
             case do.RequestRelease():
                 assert not self.asked, "one release at a time"
                 assert order.expected_next_offset == history.store.cursor.next_offset
@@ -204,9 +208,19 @@ class History:
 
     # -- the store
 
+    def turn(self) -> bool:
+        """A commit is about to begin."""
+        owner = self.owner
+        if not owner.wants or owner.asked:
+            return False
+        owner.wants = False
+        owner.post(ev.ReleaseTurn())
+        return True
+
     def commit(self) -> do.RequestRelease | None:
         """Apply the request under way, without telling."""
         owner, store = self.owner, self.store
+        self.turn()
         if not owner.asked:
             return None
         request = owner.asked[0]
@@ -336,7 +350,7 @@ class History:
         for _ in range(20_000):
             if self.owner.machine.state is State.DRAINING:
                 self.move(taken=False)
-            busy = self.answer() or self.acknowledge() or self.tick(last=True)
+            busy = self.turn() or self.answer() or self.acknowledge() or self.tick(last=True)
             if busy:
                 continue
             position = self.owner.feed.position

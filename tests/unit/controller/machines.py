@@ -14,6 +14,17 @@ ME = Generation("one-1", 3)
 OTHER = Generation("two-1", 4)
 
 
+class Prompt(SessionMachine):
+    """A machine that gets its turn as soon as it wants one: every release is planned at once."""
+
+    def handle(self, event: ev.Event, now_ms: int) -> list[do.Instruction]:
+        out = super().handle(event, now_ms)
+        if not any(isinstance(one, do.WantRelease) for one in out):
+            return out
+        rest = [one for one in out if not isinstance(one, do.WantRelease)]
+        return rest + super().handle(ev.ReleaseTurn(), now_ms)
+
+
 def text(offset: int, words: str, seq: int | None = None) -> ev.Accepted:
     return ev.Accepted(offset, TextRecord(RecordKind.TEXT, words, seq, f"event-{offset}"))
 
@@ -35,8 +46,12 @@ def request_in(instructions: list[do.Instruction]) -> do.RequestRelease:
     return request
 
 
-def claimed(checkpoint: Checkpoint | None = None, cursor: int = 5) -> SessionMachine:
-    machine = SessionMachine("anna", ME)
+def claimed(
+    checkpoint: Checkpoint | None = None,
+    cursor: int = 5,
+    kind: type[SessionMachine] = Prompt,
+) -> SessionMachine:
+    machine = kind("anna", ME)
     machine.handle(ev.Started("claim-1"), 0)
     machine.handle(ev.ClaimDone(LiveOptions(), Cursor(cursor), checkpoint, 0), 0)
     machine.handle(ev.Bound(0, 1), 0)
@@ -49,7 +64,7 @@ def asking(machine: SessionMachine, offset: int = 5) -> do.RequestRelease:
 
 
 def in_state(state: State) -> SessionMachine:
-    machine = SessionMachine("anna", ME)
+    machine: SessionMachine = Prompt("anna", ME)
     match state:
         case State.OWNED:
             pass
@@ -105,6 +120,7 @@ def ready_for(state: State, name: EventName) -> tuple[SessionMachine, ev.Event]:
         EventName.RECORDS_READ: ev.RecordsRead((text(7, "More. "),), 8),
         EventName.INTERRUPT_SEEN: ev.InterruptSeen(9, TextRecord(RecordKind.INTERRUPT), None),
         EventName.LETTER_SENT: ev.LetterSent(4),
+        EventName.RELEASE_TURN: ev.ReleaseTurn(),
         EventName.RELEASE_DONE: ev.ReleaseDone(permit),
         EventName.RELEASE_STALE: ev.ReleaseStale(release_id, OTHER),
         EventName.CURSOR_FOUND: ev.CursorFound(release_id, Cursor(9)),

@@ -116,6 +116,49 @@ async def test_many_lives_share_one_transaction() -> None:
         assert (await bench.cursor(sink.live_id)).next_offset == 3
 
 
+@dataclass
+class Planner(Sink):
+    """Says at its turn what it releases, as a session does; or nothing."""
+
+    batcher: ReleaseBatcher | None = None
+    asks: list[RequestRelease] = field(default_factory=list)
+
+    def post(self, event: ev.Event) -> None:
+        self.got.append(event)
+        if isinstance(event, ev.ReleaseTurn) and self.asks and self.batcher is not None:
+            self.batcher.submit(self, self.asks.pop(0))
+
+
+async def test_what_is_asked_at_a_turn_goes_with_the_commit_that_the_turn_was_for() -> None:
+    bench = Bench()
+    one, two, three = await bench.lives(3)
+    asks = Planner(one.live_id, one.generation, batcher=bench.batcher, asks=[request("r1", 0, 2)])
+    asks_not = Planner(two.live_id, two.generation, batcher=bench.batcher)
+    for sink in (asks_not, asks):
+        bench.batcher.want(sink)
+    bench.batcher.submit(three, request("r3", 0, 1))
+    assert len(bench.batcher) == 3
+    await bench.until_answered([three, asks_not])
+    await bench.until_answered([asks], count=2)
+    assert [type(event) for event in asks.got] == [ev.ReleaseTurn, ev.ReleaseDone]
+    assert asks_not.got == [ev.ReleaseTurn()]
+    assert bench.counters.release_batches == 1
+    assert len(bench.batcher) == 0
+
+
+async def test_turns_that_nobody_uses_commit_nothing() -> None:
+    bench = Bench()
+    (sink,) = await bench.lives(1)
+    silent = Planner(sink.live_id, sink.generation, batcher=bench.batcher)
+    bench.batcher.want(silent)
+    await bench.until_answered([silent])
+    assert bench.counters.release_batches == 0
+    silent.asks = [request("r1", 0, 1)]
+    bench.batcher.want(silent)
+    await bench.until_answered([silent], count=3)
+    assert bench.counters.release_batches == 1
+
+
 async def test_one_request_per_live_and_batch_and_no_larger_batches() -> None:
     bench = Bench(items_max=3)
     sinks = await bench.lives(5)

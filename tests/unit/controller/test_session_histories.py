@@ -26,7 +26,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("again"), WORDS),
     st.tuples(st.sampled_from(["end_turn", "bad", "interrupt"])),
     st.tuples(st.sampled_from(["read", "reread"]), st.integers(1, 8)),
-    st.tuples(st.sampled_from(["answer", "acknowledge", "tick", "last", "lose_stage"])),
+    st.tuples(st.sampled_from(["turn", "answer", "acknowledge", "tick", "last", "lose_stage"])),
     st.tuples(st.just("time"), st.integers(1, 700)),
     st.tuples(st.just("ring"), st.booleans()),
     st.tuples(st.sampled_from(["crash", "move"]), st.booleans()),
@@ -51,6 +51,8 @@ def step(history: History, action: tuple[object, ...]) -> None:
             history.read(count)
         case ("reread", int(count)):
             history.read_again(count)
+        case ("turn",):
+            history.turn()
         case ("answer",):
             history.answer()
         case ("acknowledge",):
