@@ -8,7 +8,7 @@ PURE.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from controller.sentence_ends import (
@@ -104,13 +104,31 @@ class Segmenter:
         """Take the text of the record at `offset`, from its character `from_char` on."""
         if from_char >= len(text):
             return []
+        self._last_text_ms = now_ms
+        return self._add(
+            offset, text[from_char:] if from_char else text, source_event_id, from_char
+        )
+
+    def feed_all(self, texts: Iterable[tuple[int, str, str]], now_ms: int) -> list[Cut]:
+        """The same for successive records, each (offset, text, source_event_id).
+
+        Each is looked at by itself, as if it had come alone: what a cut takes of the white space
+        behind it depends on the records, and must not on how many of them a poll brought.
+        """
+        self._last_text_ms = now_ms
+        cuts: list[Cut] = []
+        for offset, text, source_event_id in texts:
+            found = self._add(offset, text, source_event_id, 0)
+            if found:
+                cuts += found
+        return cuts
+
+    def _add(self, offset: int, added: str, source_event_id: str, char: int) -> list[Cut]:
         if self._begin:
             self._compact()
-        added = text[from_char:] if from_char else text
         at = len(self._text)
-        self._pieces.append(_Piece(at, offset, from_char, len(added), source_event_id))
+        self._pieces.append(_Piece(at, offset, char, len(added), source_event_id))
         self._text += added
-        self._last_text_ms = now_ms
         self._settled = None
         if (not self._first or self._clause < 0) and no_mark(
             self._text, self._begin, self._scan, self._limits

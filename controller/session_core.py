@@ -109,7 +109,9 @@ class SessionCore:
             return self._retry_ms
         if self.state not in (State.IDLE, State.SPEAKING):
             return None
-        soonest_ms = _sooner(self._retry_ms, self._quiet_deadline_ms())
+        soonest_ms = self._quiet_deadline_ms()
+        if self._retry_ms is not None:
+            soonest_ms = _sooner(soonest_ms, self._retry_ms)
         asked = self._wanted or self._ask is not None
         if self._dirty and not asked:
             soonest_ms = _sooner(soonest_ms, self._checkpoint_ms + self.limits.checkpoint_ms)

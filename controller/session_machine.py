@@ -15,6 +15,7 @@ What it promises:
 PURE.
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from controller import events as ev
@@ -43,7 +44,7 @@ class SessionMachine(SessionSpeech):
     def handle(self, event: ev.Event, now_ms: int) -> list[Instruction]:
         """What to do now, in order. Raises BrokenInvariant for an event that must not come here."""
         allowed = TABLE[self.state].get(event.name)
-        if allowed is None or not isinstance(event, ev.TickSent) or event.last:
+        if allowed is None or not _told_by_others(event):
             self.story.note(now_ms, self.state, event.name, detail(event))
         if allowed is None:
             raise BrokenInvariant(f"{event.name} in state {self.state}", self.live_id, self.story)
@@ -61,6 +62,15 @@ class SessionMachine(SessionSpeech):
 
     def _dispatch(self, event: ev.Event, now_ms: int) -> None:
         match event:
+            # Those of every segment stand first: there are many lives, and each case is a look.
+            case ev.TickSent():
+                self._heard(event, now_ms)
+            case ev.ReleaseTurn():
+                self._plan_release(now_ms)
+            case ev.ReleaseDone():
+                self._released(event, now_ms)
+            case ev.RecordsRead():
+                self._records(event, now_ms)
             case ev.Started(claim_id):
                 self._claim_id = claim_id
                 self._begin_claim()
@@ -68,16 +78,10 @@ class SessionMachine(SessionSpeech):
                 self._claimed(event, now_ms)
             case ev.ClaimRefused() | ev.OwnershipLost():
                 self._revoke()
-            case ev.RecordsRead():
-                self._records(event, now_ms)
             case ev.InterruptSeen():
                 self._interrupt_seen(event, now_ms)
             case ev.LetterSent(offset):
                 self._letter_sent(offset, now_ms)
-            case ev.ReleaseTurn():
-                self._plan_release(now_ms)
-            case ev.ReleaseDone():
-                self._released(event, now_ms)
             case ev.ReleaseStale():
                 self._fenced(event)
             case ev.CursorFound():
@@ -91,8 +95,6 @@ class SessionMachine(SessionSpeech):
                 self._advance(now_ms)
             case ev.BindRefused():
                 self._bind_refused(event, now_ms)
-            case ev.TickSent():
-                self._heard(event, now_ms)
             case ev.SegmentBroken(segment_id, reason):
                 self._broken(segment_id, reason, now_ms)
             case ev.StagesLost(reason):
@@ -171,13 +173,11 @@ class SessionMachine(SessionSpeech):
         if rebuild.closes:
             # What came behind the CLOSE is not ours to speak, and must not be forgotten either:
             # while the queue holds it, the route ends below it, and the custodian finds it there.
-            for incoming in rebuild.held:
-                self._take(queue, incoming, now_ms)
+            self._take(queue, rebuild.held, now_ms)
             self._close()
             return
         self._move(State.SPEAKING if len(self.speech) else State.IDLE)
-        for incoming in rebuild.held:
-            self._take(queue, incoming, now_ms)
+        self._take(queue, rebuild.held, now_ms)
         self._advance(now_ms)
 
     def _bind_refused(self, event: ev.BindRefused, now_ms: int) -> None:
@@ -197,25 +197,19 @@ class SessionMachine(SessionSpeech):
             if event.read_to >= rebuild.cursor:
                 self._caught_up(rebuild, queue, now_ms)
             return
-        if event.records:
-            self._take(queue, event.records[0], now_ms)
-            for incoming in event.records[1:]:
-                self._take_further(queue, incoming, now_ms)
+        self._take(queue, event.records, now_ms)
         self._advance(now_ms)
 
-    def _take(self, queue: TextQueue, incoming: ev.Incoming, now_ms: int) -> None:
-        if not len(self.speech):
+    def _take(self, queue: TextQueue, records: Sequence[ev.Incoming], now_ms: int) -> None:
+        if records and not len(self.speech):
             # Told by what a checkpoint tells, too, so that every owner cuts the text alike.
             queue.begin_turn()
-        self._take_further(queue, incoming, now_ms)
-
-    def _take_further(self, queue: TextQueue, incoming: ev.Incoming, now_ms: int) -> None:
-        """Another record behind it: the queue is not empty, so no turn begins here."""
-        if isinstance(incoming, ev.Refused) and (
-            incoming.reason is DeadLetterReason.BEFORE_LOG_START
-        ):
-            self._error(incoming.reason.value, incoming.detail, incoming.offset)
-        queue.take(incoming, now_ms)
+        for incoming in records:
+            if isinstance(incoming, ev.Refused) and (
+                incoming.reason is DeadLetterReason.BEFORE_LOG_START
+            ):
+                self._error(incoming.reason.value, incoming.detail, incoming.offset)
+        queue.take(records, now_ms)
 
     def _interrupt_seen(self, event: ev.InterruptSeen, now_ms: int) -> None:
         self._interrupt = event
@@ -376,3 +370,8 @@ class SessionMachine(SessionSpeech):
         self._move(State.REVOKED)
         self._forget()
         self._ask = None
+
+
+def _told_by_others(event: ev.Event) -> bool:
+    """Whether the story goes on without it: the turn's release and the segment's end are told."""
+    return isinstance(event, ev.ReleaseTurn) or (isinstance(event, ev.TickSent) and not event.last)

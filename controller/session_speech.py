@@ -25,7 +25,7 @@ class SessionSpeech(SessionCore):
         """
         segments = ask.request.segments
         permitted = frozenset(one.segment_id for one in segments)
-        if any(one.segment_id not in permitted for one in self.speech.unfed()):
+        if not self.speech.unfed_ids <= permitted:
             return
         self.speech.fed(permitted, now_ms)
         self._out.extend(do.Feed(event.permit, segment) for segment in segments)

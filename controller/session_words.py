@@ -38,6 +38,8 @@ def next_offset(cursor: Cursor | None) -> int | None:
 def detail(event: ev.Event) -> str | int:
     """The one thing about an event that its story needs. Cheap, for it runs at every event."""
     match event:
+        case ev.TickSent(segment_id):
+            return segment_id
         case ev.RecordsRead(records, read_to):
             return f"{len(records)} to {read_to}" if records else read_to
         case ev.InterruptSeen(offset) | ev.LetterSent(offset):
@@ -46,7 +48,7 @@ def detail(event: ev.Event) -> str | int:
             return permit.release_id
         case ev.ReleaseStale(release_id) | ev.CursorFound(release_id):
             return release_id
-        case ev.FeedRefused(segment_id) | ev.SegmentBroken(segment_id) | ev.TickSent(segment_id):
+        case ev.FeedRefused(segment_id) | ev.SegmentBroken(segment_id):
             return segment_id
         case ev.ClaimDone():
             return event.cursor.next_offset

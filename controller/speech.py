@@ -83,6 +83,11 @@ class Speech:
         """Whether any has to be fed (again): those that are not stand behind those that are."""
         return bool(self._spoken) and not self._spoken[-1].fed
 
+    @property
+    def unfed_ids(self) -> set[int]:
+        """Those that have to be fed (again)."""
+        return {one.segment.segment_id for one in self._spoken if not one.fed}
+
     def unfed(self) -> tuple[SpokenSegment, ...]:
         """What has to be fed (again), the samples already sent left out."""
         if not self.waits:

@@ -171,23 +171,48 @@ class TextQueue:
 
     # -- what comes in
 
-    def take(self, incoming: Incoming, now_ms: int) -> None:
-        """One record, behind all before it."""
-        if isinstance(incoming, Refused):
-            self._take_refused(incoming)
-            return
-        record, offset = incoming.record, incoming.offset
-        kind, seq, text = record.kind, record.seq, record.text
-        size = len(text)
-        self._entries.append(_Entry(offset, incoming, size, kind, seq))
-        self._size += size
-        if kind is RecordKind.TEXT:
-            self._numbered = self._numbered or seq is not None
-            cuts = self._segmenter.feed(offset, text, now_ms, record.event_id)
-            if cuts:
-                self._add(cuts, numbered_after=seq is not None)
+    def take(self, batch: Sequence[Incoming], now_ms: int) -> None:
+        """Records behind all before them. Texts that follow one another are looked at together,
+        for a token stream brings a segment in many.
+        """
+        run: list[Accepted] = []
+        for incoming in batch:
+            if isinstance(incoming, Accepted) and incoming.record.kind is RecordKind.TEXT:
+                run.append(incoming)
+                continue
+            if run:
+                self._take_texts(run, now_ms)
+                run = []
+            if isinstance(incoming, Refused):
+                self._take_refused(incoming)
+            else:
+                self._take_mark(incoming)
+        if run:
+            self._take_texts(run, now_ms)
+
+    def _take_texts(self, run: Sequence[Accepted], now_ms: int) -> None:
+        texts: list[tuple[int, str, str]] = []
+        for accepted in run:
+            record, offset = accepted.record, accepted.offset
+            text = record.text
+            size = len(text)
+            texts.append((offset, text, record.event_id))
+            self._entries.append(_Entry(offset, accepted, size, RecordKind.TEXT, record.seq))
+            self._size += size
+        cuts = self._segmenter.feed_all(texts, now_ms)
+        if cuts:
+            end = cuts[-1].bounds.end_offset
+            run = [accepted for accepted in run if accepted.offset >= end]
+        numbered = any(accepted.record.seq is not None for accepted in run)
+        if cuts:
+            self._add(cuts, numbered_after=numbered)
         else:
-            self._add(self._segmenter.end_turn(), numbered_after=False)
+            self._numbered = self._numbered or numbered
+
+    def _take_mark(self, accepted: Accepted) -> None:
+        record = accepted.record
+        self._entries.append(_Entry(accepted.offset, accepted, 0, record.kind, record.seq))
+        self._add(self._segmenter.end_turn(), numbered_after=False)
 
     def _take_refused(self, refused: Refused) -> None:
         if refused.reason is DeadLetterReason.DUPLICATE_SEQ and not self._numbered:

@@ -203,3 +203,20 @@ def test_the_work_grows_with_the_text_and_not_faster() -> None:
 
 def test_limits_stand_in_one_place() -> None:
     assert SegmenterLimits is Limits
+
+
+@given(texts=TEXTS, first=st.booleans(), sizes=st.lists(st.integers(1, 9), min_size=1))
+def test_records_looked_at_together_are_cut_as_one_by_one(
+    texts: list[str], first: bool, sizes: list[int]
+) -> None:
+    singly, together = (Segmenter(LIMITS, first_of_turn=first) for _ in range(2))
+    records = [(offset, text, f"event-{offset}") for offset, text in enumerate(texts) if text]
+    one = [cut for at, text, name in records for cut in singly.feed(at, text, 7, name)]
+    many: list[Cut] = []
+    left, turn = records, 0
+    while left:
+        size = sizes[turn % len(sizes)]
+        many += together.feed_all(left[:size], 7)
+        left, turn = left[size:], turn + 1
+    assert many == one
+    assert (together.open_chars, together.deadline_ms) == (singly.open_chars, singly.deadline_ms)
