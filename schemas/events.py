@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from schemas.bad_record import BadRecord, DeadLetterReason
 from schemas.codec import Codec
+from schemas.quick_init import quick_init
 
 __all__ = ["EVENT_BYTES_MAX", "EventKind", "LiveEvent"]
 
@@ -55,19 +56,19 @@ class LiveEvent:
 
     def encode(self) -> bytes:
         """An Avro single object. Raises BadRecord when it is too large or `data` is not flat."""
-        _check_flat(cast("dict[str, Any]", self.data))
-        value = _CODEC.encode_fields(
-            {
-                "kind": self.kind.value,
-                "event_id": self.event_id,
-                "source_event_id": self.source_event_id,
-                "live_id": self.live_id,
-                "worker_id": self.worker_id,
-                "epoch": self.epoch,
-                "at_ms": self.at_ms,
-                "offset": self.offset,
-                "data": _JSON.encode(dict(self.data)),
-            }
+        data = _check_flat(dict(self.data))
+        value = _CODEC.encode(
+            _Written(
+                self.kind.value,
+                self.event_id,
+                self.source_event_id,
+                self.live_id,
+                self.worker_id,
+                self.epoch,
+                self.at_ms,
+                self.offset,
+                _JSON.encode(data),
+            )
         )
         if len(value) > EVENT_BYTES_MAX:
             raise BadRecord(DeadLetterReason.TOO_LARGE, f"{len(value)} of {EVENT_BYTES_MAX} bytes")
@@ -88,6 +89,22 @@ class LiveEvent:
             raise BadRecord(DeadLetterReason.BAD_SHAPE, "data is not a JSON object")
         fields["data"] = _check_flat(cast("dict[str, Any]", data))
         return cls(**fields)
+
+
+@quick_init
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The fields as the schema has them: `data` is JSON."""
+
+    kind: str
+    event_id: str
+    source_event_id: str
+    live_id: str
+    worker_id: str
+    epoch: int
+    at_ms: int
+    offset: int | None
+    data: str
 
 
 def _check_flat(data: dict[str, Any]) -> dict[str, Any]:

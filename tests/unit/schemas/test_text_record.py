@@ -15,6 +15,8 @@ from schemas.text_record import (
     VALUE_BYTES_MAX,
     RecordKind,
     TextRecord,
+    _surely_good,
+    check_text_record,
     decode_text_record,
     encode_text_record,
 )
@@ -47,6 +49,25 @@ records = st.builds(
     ids,
     numbers,
 )
+
+
+small = st.sampled_from(["", " ", "a", "a b", "\t", "\n", "\x00", "\x7f", "\x85", "\ud800", "ä"])
+bounds = st.none() | st.sampled_from([-1, 0, 2**63 - 1, 2**63])
+
+
+@given(
+    st.builds(
+        TextRecord,
+        st.sampled_from(RecordKind),
+        st.lists(small, max_size=3).map("".join) | small.map(lambda text: 260 * text),
+        bounds,
+        small.map(lambda name: name * 65) | small,
+        bounds,
+    )
+)
+def test_what_is_surely_good_passes_every_check(record: TextRecord) -> None:
+    if _surely_good(record):
+        check_text_record(record)
 
 
 @given(records)
