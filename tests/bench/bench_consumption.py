@@ -12,6 +12,14 @@ rounds' medians. What each side does with a record:
 - library: quixstreams with exactly-once processing, the same state kept per live (next offset,
   `seq`, open text, checkpoint), sentences to an output topic, commits twice a second.
 
+What is not alike, and in whose favour. The library writes one record a sentence; ours writes two
+events, which may be dropped and hardly ever are. Ours speaks each segment (a tick through session
+and egress, made by the stand-in for the stages) and refuses what is not exactly a record; the
+library does neither. The library commits twice a second, ours when the last commit is done, with a
+flush to the disk: so the library's rounds are longer, for its last records wait a quarter of a
+second on average for the commit that ends its round. Both producers wait for all replicas, of which
+there is one.
+
 The text is what a language model streams, a word a record; a second pair of rows is measured with
 a whole sentence a record, where nothing is shared by the records of a segment.
 """
@@ -46,13 +54,14 @@ from tests.support.apache_kafka import ApacheKafka, KafkaUnavailable
 
 LIVES = 500
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
-LIBRARY_ROUNDS = 2
+LIBRARY_ROUNDS = 3
 SENTENCES = int(os.environ.get("BENCH_SENTENCES", "9"))
 """For each live in each round; whole ones, so that no side waits for the rest of one."""
 SENTENCE = "A sentence of the length that people write, and some more of it. "
 WORDS = [f"{word} " for word in SENTENCE.split()]
 WORD_RECORDS = LIVES * SENTENCES * len(WORDS)
 SENTENCE_RECORDS = 3 * LIVES * SENTENCES
+LIBRARY_RECORDS = 3 * WORD_RECORDS
 EVENT_ID = "01MCC5RM0060Z63KE4QE3C69RG"
 LOOK_AGAIN_S = 0.02
 CATCH_UP_S_MAX = 120
@@ -227,10 +236,10 @@ def _beside_library(feed: Feed, ours: Side, stack: contextlib.ExitStack, folder:
         side.finish(feed)
         side.peer.stop()
     ours.forget()
-    for _ in range(LIBRARY_ROUNDS):
-        feed.produce(WORD_RECORDS, WORDS)
-        for side in (ours, library):
-            side.measure(feed, WORD_RECORDS)
+    for number in range(LIBRARY_ROUNDS):
+        feed.produce(LIBRARY_RECORDS, WORDS)
+        for side in (library, ours) if number % 2 else (ours, library):
+            side.measure(feed, LIBRARY_RECORDS)
     return _row(name, ours, LIBRARY, library, 2.0)
 
 
@@ -256,12 +265,13 @@ def _join(feed: Feed, admin: AdminClient) -> None:
 
     Raises TimeoutError.
     """
-    until_s = time.monotonic() + CATCH_UP_S_MAX
+    until_s, within_s = time.monotonic() + CATCH_UP_S_MAX, 2.0
     while True:
         feed.produce(LIVES * len(WORDS), WORDS)
         with contextlib.suppress(TimeoutError):
-            _committed(admin, "bench-library", feed.by_partition, within_s=2.0)
+            _committed(admin, "bench-library", feed.by_partition, within_s=within_s)
             return
+        within_s *= 2
         if time.monotonic() > until_s:
             raise TimeoutError("the library does not begin to read")
 
