@@ -4,7 +4,11 @@ A hop is measured in one direction only: the sender writes CLOCK_MONOTONIC into 
 receiver has the whole frame readable in its own process. Frames come paced (one every few ms, as
 ticks do), so the receiver sleeps before each: waking it up is part of the hop, and so are caches
 that others have used meanwhile. All ways are measured in turns, in the same run, on a 512x512 RGB
-frame.
+frame. Each way is given the frame in the form that it takes (a view, an array, a tensor), which is
+made before the stamp; whatever it does with it, its message included, comes after.
+
+What the ring takes above the floor is Python that runs right after a sleep, on both sides, where
+every first step is slow: to make and pack the header, and to take the slot.
 """
 
 import json
@@ -68,16 +72,18 @@ def ring_hops() -> list[float]:
         cwd=Path(__file__).parents[2],
     )
     producer = open_producer(ring.as_json())
+    kind = MessageKind.TICK_PICTURE
     try:
         assert receiver.stdout is not None
         assert receiver.stdout.readline() == b"ready\n"
         for frame in paced_frames():
+            part = memoryview(frame)  # as the renderer hands it on
             while not producer.room():
                 select.select([producer.space_fd()], (), ())
                 producer.quiet()
             stamps_us = (time.monotonic_ns() // 1000, 0, 0, 0)
-            header = Header(MessageKind.TICK_PICTURE, 0, 1, 1, stamps_us=stamps_us)
-            producer.publish(header, [frame])
+            header = Header(kind, 0, 1, 1, stamps_us=stamps_us)
+            producer.publish(header, [part])
         return json.loads(receiver.stdout.readline())[WARM_UP:]
     finally:
         receiver.kill()
