@@ -149,6 +149,7 @@ def test_processes_that_write_and_remove_at_once_see_whole_looks(
         **os.environ,
         "XDG_CACHE_HOME": str(tmp_path),
         "PYTHONPATH": str(Path(__file__).parents[3]),
+        "OMP_NUM_THREADS": "1",
     }
     processes = [
         subprocess.Popen([sys.executable, "-c", PROCESS], env=environment, stdout=subprocess.PIPE)
