@@ -18,9 +18,9 @@ import pytest_asyncio
 
 from schemas.topics import DEAD_LETTER_TOPIC, TEXT_TOPIC
 from stream.aiokafka_transport import AiokafkaTransport
-from tests.support.apache_kafka import ApacheKafka, KafkaUnavailable
-from tests.support.kafka_source import required
-from tests.support.kafka_tools import Described, describe_group, tools
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.kafka_source import own_broker
+from tests.support.kafka_tools import Described, describe_group
 from tests.support.roles import Process, Roles, running_roles
 from tests.support.wait import until
 
@@ -36,14 +36,7 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[ApacheKafka]:
-    try:
-        tools()
-        made = ApacheKafka()
-    except KafkaUnavailable as error:
-        if required():
-            raise
-        pytest.skip(f"no Apache Kafka of this module's own: {error}")
-    with made:
+    with own_broker(with_tools=True) as made:
         yield made
 
 

@@ -27,8 +27,8 @@ from schemas.text_record import RecordKind
 from schemas.topics import DEAD_LETTER_TOPIC, EVENTS_TOPIC, TEXT_PARTITIONS, TEXT_TOPIC
 from stream.aiokafka_transport import AiokafkaTransport
 from stream.topics import default_topics
-from tests.support.apache_kafka import ApacheKafka, KafkaUnavailable
-from tests.support.kafka_source import required
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.kafka_source import own_broker
 from tests.support.roles_here import RolesHere, roles_here
 from tests.support.wait import until
 
@@ -40,13 +40,7 @@ Logs = list[MutableMapping[str, Any]]
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[ApacheKafka]:
-    try:
-        made = ApacheKafka()
-    except KafkaUnavailable as error:
-        if required():
-            raise
-        pytest.skip(f"no Apache Kafka whose topics may be deleted: {error}")
-    with made:
+    with own_broker() as made:
         yield made
 
 

@@ -9,7 +9,8 @@ import pytest
 from stream.aiokafka_transport import AiokafkaTransport
 from stream.settings import KafkaSettings
 from stream.transport import BrokerAway, KafkaRecord, SendUnknown, TopicSpec
-from tests.support.apache_kafka import ApacheKafka, KafkaUnavailable
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.kafka_source import own_broker
 from tests.support.transports import settle
 from tests.support.wait import until
 
@@ -19,11 +20,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 @pytest.fixture
 def own_kafka() -> Iterator[ApacheKafka]:
     """A broker that this test may kill."""
-    try:
-        broker = ApacheKafka()
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka to be killed: {error}")
-    with broker:
+    with own_broker() as broker:
         yield broker
 
 

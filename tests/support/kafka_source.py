@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pytest
+
 from stream.embedded import EmbeddedBroker, EmbeddedBrokerFailed
 from stream.settings import EMBEDDED_CLUSTER_ID
 from tests.support.apache_kafka import ApacheKafka, KafkaUnavailable, free_port
 from tests.support.kafka_ready import cluster_id
+from tests.support.kafka_tools import tools
 
 IMAGE = "apache/kafka:4.1.1"
 _CONTAINER_TIMEOUT_S = 90.0
@@ -36,6 +39,23 @@ class NoKafka(Exception):
 
 def required() -> bool:
     return os.environ.get("DHSCHED_REQUIRE_KAFKA", "") not in ("", "0")
+
+
+@contextmanager
+def own_broker(*, with_tools: bool = False) -> Iterator[ApacheKafka]:
+    """Apache Kafka of a module's own, to stop it, empty it or count in it; with `with_tools`
+    beside Kafka's commands. The tests are skipped where it cannot be run and nobody insists.
+    """
+    try:
+        if with_tools:
+            tools()
+        made = ApacheKafka()
+    except KafkaUnavailable as error:
+        if required():
+            raise
+        pytest.skip(f"no Apache Kafka of this module's own: {error}")
+    with made:
+        yield made
 
 
 @contextmanager
