@@ -95,8 +95,22 @@ async def stop_consumer(consumer: AIOKafkaConsumer) -> None:
 async def stop_producer(producer: AIOKafkaProducer) -> None:
     """Flushes and closes, within a bound: an idempotent producer would retry for ever."""
     inner = cast(Any, producer)
-    if await _stop("producer", producer.stop(), inner.client):
-        return
+    try:
+        if not await _stop("producer", producer.stop(), inner.client):
+            await _end_sender(inner)
+    finally:
+        _let_go(inner._message_accumulator)
+
+
+def _let_go(accumulator: Any) -> None:
+    """Its `close` waits for all batches, in a task that nobody keeps. Where the sender ended before
+    them it would wait until it is destroyed, with an error in the log."""
+    left = [batch for batches in accumulator._batches.values() for batch in batches]
+    for batch in (*left, *accumulator._pending_batches):
+        batch.future.cancel()
+
+
+async def _end_sender(inner: Any) -> None:
     sender = inner._sender
     task: asyncio.Task[None] | None = None if sender is None else sender.sender_task
     if task is None:

@@ -4,6 +4,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+from aiokafka import AIOKafkaProducer, TopicPartition
+
 from stream import aiokafka_border
 from stream.aiokafka_border import stop_producer
 
@@ -28,7 +30,10 @@ async def for_ever() -> None:
 
 def producer_of(client: Client, sender: "asyncio.Task[None]") -> Any:
     return SimpleNamespace(
-        client=client, stop=for_ever, _sender=SimpleNamespace(sender_task=sender)
+        client=client,
+        stop=for_ever,
+        _sender=SimpleNamespace(sender_task=sender),
+        _message_accumulator=SimpleNamespace(_batches={}, _pending_batches=set()),
     )
 
 
@@ -86,3 +91,22 @@ async def test_a_sender_that_never_ends_is_left_behind(monkeypatch: Any) -> None
     ended.append(True)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_sender_that_ended_before_its_batches_leaves_no_task_waiting() -> None:
+    """With aiokafka's own accumulator and stop: its `close` would wait for the batch for ever."""
+    producer: Any = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
+    accumulator = producer._message_accumulator
+    partition = TopicPartition("text", 0)
+    sent = await accumulator.add_message(partition, b"key", b"value", timeout=1.0)
+    sender = asyncio.get_running_loop().create_task(asyncio.sleep(0))
+    await sender
+    producer._sender = SimpleNamespace(sender_task=sender, close=lambda: asyncio.sleep(0))
+    before = asyncio.all_tasks()
+    async with asyncio.timeout(WAIT_S):
+        await stop_producer(producer)
+        left = asyncio.all_tasks() - before
+        if left:
+            await asyncio.wait(left)
+    assert not sent.done(), "whoever sent it decides for how long it waits"
+    sent.cancel()
