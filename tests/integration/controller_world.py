@@ -1,6 +1,5 @@
 """Workers on a loop with virtual time: memory store, memory broker, stub stages, direct egress."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
@@ -369,9 +368,10 @@ class World:
                 member.task.cancel()
                 self.loop.run(self.loop.now_s + 5)
         with self.loop.current():
-            for task in asyncio.all_tasks(self.loop):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                _end(task.get_coro())
+            for task in self.loop.tasks:
+                if not task.done():
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    _end(task.get_coro())
         self.loop.close()
 
 
