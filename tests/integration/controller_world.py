@@ -368,18 +368,5 @@ class World:
                 member.task.cancel()
                 self.loop.run(self.loop.now_s + 5)
         with self.loop.current():
-            for task in self.loop.tasks:
-                if not task.done():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    _end(task.get_coro())
+            self.loop.end_tasks()
         self.loop.close()
-
-
-def _end(work: Any) -> None:
-    """Close a coroutine whose process never runs again, through every `finally` that waits."""
-    for _ in range(100):
-        try:
-            work.close()
-        except RuntimeError:
-            continue
-        return

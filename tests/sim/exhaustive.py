@@ -52,7 +52,7 @@ from tests.sim.loop import SimProcess, VirtualLoop
 from tests.sim.recorder import Recorder
 from tests.sim.standins import SimRuntime
 from tests.sim.timing import WORKER_LIMITS
-from tests.sim.world import VirtualClock, _end
+from tests.sim.world import VirtualClock
 
 install()
 
@@ -268,10 +268,7 @@ class SmallWorld:
                 self.recorder.note(h.Broke(0, "", repr(tasks._error)))
         self.recorder.note(h.Ended(0, False, () if done else (LIVE,), True))
         self.history, self.recorder.history = self.recorder.history, []
-        for task in self.loop.tasks:
-            if not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                _end(task.get_coro())
+        self.loop.end_tasks()
         self.loop.close()
 
 

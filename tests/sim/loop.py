@@ -31,6 +31,7 @@ PROCESS: contextvars.ContextVar["SimProcess | None"] = contextvars.ContextVar(
 
 
 _NOBODYS = contextvars.Context()
+_FINALLIES_MAX = 100
 
 
 class SimulationStuck(Exception):
@@ -274,6 +275,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             process.on_pause(process)
         return process.paused
 
+    def end_tasks(self) -> None:
+        """End every coroutine that still waits, those of crashed processes too, so that nothing is
+        left to the collector. To be called while this is the running loop."""
+        for task in self.tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _end(task.get_coro())
+
     def close(self) -> None:
         """Forget everything that waits."""
         self._closed = True
@@ -286,3 +295,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """There is no executor: production code that wants a thread is not pure enough."""
+
+
+def _end(work: Any) -> None:
+    """Close a coroutine whose process never runs again, through every `finally` that waits."""
+    for _ in range(_FINALLIES_MAX):
+        try:
+            work.close()
+        except RuntimeError:
+            continue
+        return

@@ -360,22 +360,9 @@ class World:
 
     def close(self) -> None:
         """End every coroutine that still waits, so that nothing is left to the collector."""
-        for task in self.loop.tasks:
-            if not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                _end(task.get_coro())
+        self.loop.end_tasks()
         self.loop.close()
         spies.RECORDER = None
 
     def partition(self, live_id: str) -> int:
         return partition_of(live_id.encode(), self.plan.partitions)
-
-
-def _end(work: Any) -> None:
-    """Close a coroutine whose process never runs again, through every `finally` that waits."""
-    for _ in range(50):
-        try:
-            work.close()
-        except RuntimeError:
-            continue
-        return
