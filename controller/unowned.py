@@ -79,6 +79,8 @@ class UnownedBook:
         self.elsewhere: dict[str, _Elsewhere] = {}
         self.in_hand: int | None = None
         """The lowest offset that is being looked at."""
+        self.keys_in_hand: set[bytes | None] = set()
+        """The keys of which records are being looked at, or are about to be."""
 
     def take(
         self,
@@ -159,10 +161,16 @@ class Unowned:
             by_key: dict[bytes | None, list[KafkaRecord]] = {}
             for raw in batch:
                 by_key.setdefault(raw.key, []).append(raw)
+            book.keys_in_hand.update(by_key)
             await asyncio.gather(*(self._work_key(book, mine) for mine in by_key.values()))
             book.in_hand = None
 
     async def _work_key(self, book: UnownedBook, records: list[KafkaRecord]) -> None:
+        """The records of one key, which is in hand until they are dealt with."""
+        await self._look_at(book, records)
+        book.keys_in_hand.discard(records[0].key)
+
+    async def _look_at(self, book: UnownedBook, records: list[KafkaRecord]) -> None:
         """The records of one key, in order; their dead letters go together at the end."""
         letters: list[KafkaRecord] = []
         try:
@@ -301,14 +309,16 @@ class Unowned:
     async def _take_back(self, book: UnownedBook, live_id: str, known: _Elsewhere) -> None:
         """Read again what a closed live left behind, so that it is looked at here.
 
-        The live stays noted meanwhile: a later record disposed of first would move the floor past
-        these. If more of it came while it was read, it is read once more.
+        The live stays noted until none of its records is in hand: a later one disposed of first
+        would move the floor past these. If more of it came while it was read, it is read once more.
         """
         for _ in range(READ_LEFT_TRIES):
             first, last = known.first, known.last
             left = await self._read_left(book, live_id, first, last)
             if left is None or book.elsewhere.get(live_id) is not known:
                 return
+            if live_id.encode() in book.keys_in_hand:
+                return  # the next round finds them looked at, and so noted
             if (known.first, known.last) == (first, last):
                 del book.elsewhere[live_id]
                 book.put_back(left)

@@ -73,6 +73,7 @@ def as_json(
                 "violations": dict(sorted(total.violations.items())),
                 "bad_runs": total.bad_runs,
                 "first_bad_seed": total.first_bad_seed,
+                "bad_seeds": total.bad_seeds,
                 "false_refusals": total.counts["false_refusals"],
                 "releases": total.counts["releases"],
                 "trace": total.example["trace"] if total.example else None,
