@@ -89,7 +89,10 @@ class Custody:
                 await self._back_off()
                 continue
             except OffsetOutOfLog as error:
-                await self._truncated(error)
+                if self._reader.assignment.token == self._token:
+                    await self._truncated(error)
+                else:
+                    self._rebalanced()
                 continue
             if self._reader.assignment.token != self._token:
                 # What this poll brought may begin anywhere: it is read again from the right place.
@@ -139,6 +142,12 @@ class Custody:
 
     async def _truncated(self, error: OffsetOutOfLog) -> None:
         feed = self._feed_of(error.partition)
+        book = self.books.get(error.partition)
+        if book is None or feed.source is not Source.CUSTODY:
+            # Where to begin is being looked up: the group's own place means nothing, and who went
+            # on from it behind that look-up would pass over what lies between.
+            await self._back_off()
+            return
         if error.offset > error.log_end:
             # The log lost what the store knows of: nothing can be read before it grows again.
             if error.partition not in self._ahead:
@@ -146,15 +155,11 @@ class Custody:
                 _log.error("ahead_of_log", partition=error.partition, offset=error.offset)
             await self._back_off()
             return
-        book = self.books.get(error.partition)
-        in_custody = book is not None and feed.source is Source.CUSTODY
-        if book is not None and in_custody:
-            # Said before the position, and so the watermark, may go past it.
-            await self._unowned.tell_deleted(book, error.offset, error.log_start)
+        # Said before the position, and so the watermark, may go past it.
+        await self._unowned.tell_deleted(book, error.offset, error.log_start)
         finished = await self._finished_below(error.partition)
         feed.truncated(error.log_start, finished)
-        if in_custody:
-            feed.position = max(feed.position, error.log_start)
+        feed.position = max(feed.position, error.log_start)
         self._reader.seek(error.partition, error.log_start)
 
     # -- the assignment
@@ -208,6 +213,11 @@ class Custody:
             low = self.low(partition, book)
             if low > self.marks.get(partition, 0):
                 at = await self._raise(book, low)
+                book.lettered = {one for one in book.lettered if one >= at}
+                if at < low:
+                    await self._unowned.adopt(book)
+                    if book.waiting:
+                        self._work(book)
                 self.marks[partition] = at
                 finished[partition] = at
         if finished and token == self._token:
@@ -226,13 +236,17 @@ class Custody:
                 route.live.live_id for route in self._feed_of(partition).routes.values()
             )
             answer = await self._calls.insist(
-                lambda t=told: raise_past_deleted(db, partition, low, book.deleted_below, t),
+                lambda t=told: raise_past_deleted(
+                    db, partition, low, book.lettered, book.deleted_below, t
+                ),
                 "watermark",
             )
             if isinstance(answer, int):
                 return answer
             await self._unowned.tell_lives(book, answer)
-        return await self._calls.insist(lambda: raise_watermark(db, partition, low), "watermark")
+        return await self._calls.insist(
+            lambda: raise_watermark(db, partition, low, book.lettered), "watermark"
+        )
 
     def low(self, partition: int, book: UnownedBook) -> int:
         """Everything in this partition below it is released, skipped or dead-lettered."""

@@ -29,7 +29,7 @@ from controller.counters import Counters
 from controller.dead_letters import DeadLetters
 from controller.limits import ReadingLimits
 from controller.store_calls import StoreCalls
-from ownership.custody import dispose_unowned
+from ownership.custody import dispose_unowned, pending_disposals
 from ownership.kv import Database, Reads
 from ownership.lives import get_live, view_live
 from ownership.model import (
@@ -70,6 +70,8 @@ class UnownedBook:
         self.begun = dict(begun)
         """Offsets, and their lives, whose disposal an earlier custodian began: their dead letters
         may be missing."""
+        self.lettered: set[int] = set()
+        """Offsets whose dead letters are in the log, and that the watermark has not passed yet."""
         self.deleted_below = 0
         """Retention deleted records below it before this custodian saw them."""
         self.told: set[str] = set()
@@ -232,6 +234,7 @@ class Unowned:
         await self._send(records, reason, detail)
         for raw in records:
             book.begun.pop(raw.offset, None)
+            book.lettered.add(raw.offset)
 
     async def _send(
         self, records: list[KafkaRecord], reason: DeadLetterReason, detail: str
@@ -262,6 +265,7 @@ class Unowned:
         )
         for offset, _ in gone:
             book.begun.pop(offset, None)
+            book.lettered.add(offset)
         book.deleted_below = max(book.deleted_below, log_start)
 
     async def tell_lives(self, book: UnownedBook, live_ids: Sequence[str]) -> None:
@@ -278,6 +282,28 @@ class Unowned:
         reason = DeadLetterReason.BEFORE_LOG_START
         _log.error("deleted_unseen", partition=book.partition, live_id=live_id, detail=detail)
         await self._letters.send(book.partition, offset, reason, detail, key, None)
+
+    # -- what another custodian began
+
+    async def adopt(self, book: UnownedBook) -> None:
+        """Look here at disposals that somebody else began meanwhile and that hold the watermark
+        back: that custodian may have died before its dead letters were in the log."""
+        pending = await self._calls.insist(
+            lambda: pending_disposals(self._db, book.partition), "disposals"
+        )
+        low = book.low
+        for offset, live_id in pending:
+            if offset in book.lettered or (low is not None and offset >= low):
+                continue  # done here, or about to be looked at here
+            left = await self._read_left(book, live_id, offset, offset)
+            if left is None:
+                return
+            if left:
+                book.begun[offset] = live_id
+                book.put_back(left)
+            else:
+                # Deleted, which `_read_left` told, or compacted away.
+                book.lettered.add(offset)
 
     # -- lives that others own
 

@@ -7,7 +7,9 @@ of that id begins at. And a record whose custodian dies before its dead letter i
 found again: it is read again from the group's offset, and `pending_disposals` names it.
 
 A zombie custodian does no harm. It may only repeat what is true for ever: a record that was
-disposed of stays so, and everything below a watermark stays finished.
+disposed of stays so, and everything below a watermark stays finished. A disposal that one custodian
+began is no reason for another one to take its record for finished: the watermark stops there until
+somebody says that the dead letter is in the log.
 """
 
 from collections.abc import Collection
@@ -64,19 +66,27 @@ async def pending_disposals(db: Database, partition: int) -> list[tuple[int, str
     return [(keys.last_int(key), raw.decode()) for key, raw in pairs]
 
 
-async def raise_watermark(db: Database, partition: int, offset: int) -> int:
+async def raise_watermark(
+    db: Database, partition: int, offset: int, lettered: Collection[int]
+) -> int:
     """Say that every record below `offset` was released, skipped or dead-lettered.
 
-    Only grows; returns where it stands.
+    Only grows; returns where it stands. It stops at the first disposal that was begun and is not
+    among `lettered`, the offsets whose dead letters the caller knows to be in the log.
     """
     while True:
-        at, finished = await db.run(lambda tr: _raise(tr, partition, offset))
+        at, finished = await db.run(lambda tr: _raise(tr, partition, offset, lettered))
         if finished:
             return at
 
 
 async def raise_past_deleted(
-    db: Database, partition: int, offset: int, deleted_below: int, told: Collection[str]
+    db: Database,
+    partition: int,
+    offset: int,
+    lettered: Collection[int],
+    deleted_below: int,
+    told: Collection[str],
 ) -> int | list[str]:
     """`raise_watermark`, over a part of the log that retention deleted before its custodian saw it.
 
@@ -96,7 +106,7 @@ async def raise_past_deleted(
             for live_id, cursor in zip(asked, cursors, strict=True)
             if cursor is None or cursor.next_offset < deleted_below
         ]
-        return untold or _raise(tr, partition, offset)
+        return untold or _raise(tr, partition, offset, lettered)
 
     while True:
         answer = await db.run(body)
@@ -107,18 +117,28 @@ async def raise_past_deleted(
             return at
 
 
-def _raise(tr: Transaction, partition: int, offset: int) -> tuple[int, bool]:
+def _raise(
+    tr: Transaction, partition: int, offset: int, lettered: Collection[int]
+) -> tuple[int, bool]:
+    """Where the mark stands, and whether that is as far as it goes: a transaction has a size."""
     key = keys.watermark(partition)
     now = int64(tr.get(key))
     if offset <= now:
         return now, True
     begin, _ = prefix_range(keys.disposing_of(partition))
     begun = tr.get_range(begin, keys.disposing(partition, offset), limit=FINISHED_AT_ONCE)
+    at, finished = offset, True
     for done, raw in begun:
-        _forget_floor(tr, raw.decode(), keys.last_int(done))
+        begun_at = keys.last_int(done)
+        if begun_at not in lettered:
+            at = begun_at
+            break
+        _forget_floor(tr, raw.decode(), begun_at)
         tr.clear(done)
-    finished = len(begun) < FINISHED_AT_ONCE
-    at = offset if finished else max(now, keys.last_int(begun[-1][0]) + 1)
+    else:
+        if len(begun) == FINISHED_AT_ONCE:
+            at, finished = keys.last_int(begun[-1][0]) + 1, False
+    at = max(now, at)
     tr.set(key, at.to_bytes(8, "little"))
     return at, finished
 

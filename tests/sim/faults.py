@@ -328,13 +328,12 @@ async def _served(request: Callable[..., Any], *args: Any) -> None:
     """What a client's request may end with is no failure of the replica; anything else is one."""
     try:
         await request(*args)
-    except (StoreAway, CommitUnknown, BrokerAway, SendRefused, SendUnknown):
-        return
-    except Exception as error:
+    except* (StoreAway, CommitUnknown, BrokerAway, SendRefused, SendUnknown):
+        pass
+    except* Exception as group:
         rec = spies.RECORDER
         assert rec is not None
-        told = f"{type(error).__name__}: {error}"
-        rec.note(h.Broke(rec.now_ms, process_name(), told))
+        rec.note(h.Broke.by(group, process_name(), rec.now_ms))
 
 
 async def advance(

@@ -9,7 +9,7 @@ PURE.
 """
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 Bounds = tuple[int, int, int, int]
 """(start offset, start character, end offset, end character), the end exclusive."""
@@ -300,6 +300,14 @@ class Broke(Entry):
 
     process: str
     error: str
+
+    @classmethod
+    def by(cls, error: BaseException, process: str, at_ms: int) -> "Broke":
+        """What was raised, with what a group of errors is made of."""
+        parts = [error]
+        if isinstance(error, BaseExceptionGroup):
+            parts += cast("BaseExceptionGroup[BaseException]", error).exceptions
+        return cls(at_ms, process, "; ".join(f"{type(one).__name__}: {one}" for one in parts))
 
 
 @dataclass(frozen=True, slots=True)

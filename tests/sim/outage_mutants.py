@@ -80,9 +80,9 @@ async def _say_nothing(self: Any, book: Any, lost_from: int, log_start: int) -> 
     """A custodian goes on where the log begins, and says nothing."""
 
 
-async def _raise_unasked(db: Any, partition: int, offset: int, *_: Any) -> int:
+async def _raise_unasked(db: Any, partition: int, offset: int, lettered: Any, *_: Any) -> int:
     """The watermark passes what was deleted, whoever does not know of it yet."""
-    return await controller.custody.raise_watermark(db, partition, offset)
+    return await controller.custody.raise_watermark(db, partition, offset, lettered)
 
 
 # -- what is heard twice -----------------------------------------------------------------------

@@ -207,8 +207,7 @@ class World:
             self._broke(name, error)
 
     def _broke(self, name: str, error: BaseException) -> None:
-        told = f"{type(error).__name__}: {error}"
-        self.recorder.note(h.Broke(self.recorder.now_ms, name, told))
+        self.recorder.note(h.Broke.by(error, name, self.recorder.now_ms))
 
     # -- faults that are hooked in
 

@@ -3,6 +3,7 @@
 It is written from the description, not from the transactions, and knows nothing of slots' numbers.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 
@@ -195,7 +196,8 @@ class Reference:
         self.disposing.add(offset)
         return "Disposed"
 
-    def raise_watermark(self, offset: int) -> int:
-        self.mark = max(self.mark, offset)
+    def raise_watermark(self, offset: int, lettered: Collection[int]) -> int:
+        unknown = [begun for begun in self.disposing if begun not in lettered]
+        self.mark = max(self.mark, min([offset, *unknown]))
         self.disposing = {begun for begun in self.disposing if begun >= self.mark}
         return self.mark

@@ -120,7 +120,7 @@ async def test_what_was_disposed_of_is_not_spoken() -> None:
 
 async def test_what_lies_below_the_watermark_opens_nothing() -> None:
     db = await with_workers(ready("w", 2))
-    await raise_watermark(db, 0, 10)
+    await raise_watermark(db, 0, 10, range(10))
     assert await open_for_record(db, asked("a", 9, "w")) == AlreadyDisposed(10)
     assert await get_live(db, "a") is None
 

@@ -177,7 +177,7 @@ async def test_a_map_of_slots_that_is_wrong_refuses_nothing_and_admits_nothing(m
 
 async def test_text_before_the_creation_is_spoken_unless_it_is_finished() -> None:
     db = await with_workers(worker("w", 5))
-    await raise_watermark(db, 0, 40)
+    await raise_watermark(db, 0, 40, range(40))
     await created(db, "a", "w", partition=0)
     await created(db, "b", "w", partition=1)
     a, b = await get_live(db, "a"), await get_live(db, "b")

@@ -246,11 +246,12 @@ class Protocol(RuleBasedStateMachine):
         result = self.call(chance, lambda: dispose_unowned(self.db, live_id, 0, offset))
         assert type(result).__name__ == self.reference.dispose(live_id, offset)
 
-    @rule(by=st.integers(-1, 4), chance=chances)
-    def raise_watermark(self, by: int, chance: str) -> None:
+    @rule(by=st.integers(-1, 4), lettered=st.sampled_from((0, 2, 99)), chance=chances)
+    def raise_watermark(self, by: int, lettered: int, chance: str) -> None:
         offset = max(0, self.reference.mark + by)
-        result = self.call(chance, lambda: raise_watermark(self.db, 0, offset))
-        assert result == self.reference.raise_watermark(offset)
+        known = range(self.reference.mark + lettered)
+        result = self.call(chance, lambda: raise_watermark(self.db, 0, offset, known))
+        assert result == self.reference.raise_watermark(offset, known)
 
     async def _compare(self) -> None:
         for live_id, live in self.reference.lives.items():
