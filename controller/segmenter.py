@@ -46,16 +46,9 @@ class Cut:
     ends_turn: bool = False
 
 
-@dataclass(slots=True)
-class _Piece:
-    """The text of one record inside the buffer: `length` characters from index `at`, of which the
-    first is character `char` of the record."""
-
-    at: int
-    offset: int
-    char: int
-    length: int
-    source_event_id: str
+_Piece = tuple[int, int, int, int, str]
+"""The text of one record: where it begins and ends in all text that ever was, the record's offset,
+which character of the record the first one is, and its event's id. One is made for every record."""
 
 
 class Segmenter:
@@ -69,6 +62,8 @@ class Segmenter:
     def __init__(self, limits: SegmenterLimits, *, first_of_turn: bool = True) -> None:
         self._limits = limits
         self._text = ""
+        self._gone = 0
+        """How many characters were dropped in front of `_text`."""
         self._begin = 0
         self._scan = 0
         self._clause = -1
@@ -126,8 +121,8 @@ class Segmenter:
     def _add(self, offset: int, added: str, source_event_id: str, char: int) -> list[Cut]:
         if self._begin:
             self._compact()
-        at = len(self._text)
-        self._pieces.append(_Piece(at, offset, char, len(added), source_event_id))
+        at = self._gone + len(self._text)
+        self._pieces.append((at, at + len(added), offset, char, source_event_id))
         self._text += added
         self._settled = None
         if (not self._first or self._clause < 0) and no_mark(
@@ -172,11 +167,10 @@ class Segmenter:
         """Drop what was cut. Once per record, so that a long record is not copied per segment."""
         gone = self._begin
         self._text = self._text[gone:]
+        self._gone += gone
         self._scan -= gone
         if self._clause >= 0:
             self._clause -= gone
-        for piece in self._pieces:
-            piece.at -= gone
         self._begin = 0
 
     def _cut_all(self, *, final: bool) -> list[Cut]:
@@ -200,17 +194,17 @@ class Segmenter:
         return cuts
 
     def _take(self, end: int) -> Cut:
-        begin = self._begin
-        while self._pieces[0].at + self._pieces[0].length <= begin:
-            self._pieces.popleft()
-        head = self._pieces[0]
-        tail = head
-        for piece in self._pieces:
-            if piece.at >= end:
-                break
-            tail = piece
+        begin, pieces = self._begin, self._pieces
+        first, last = self._gone + begin, self._gone + end
+        while pieces[0][1] <= first:
+            pieces.popleft()
+        # Of those that the cut uses up none is looked at again.
+        begins_at, _, start_offset, start_char, source_event_id = pieces[0]
+        while len(pieces) > 1 and pieces[1][0] < last:
+            pieces.popleft()
+        tail_at, tail_end, end_offset, end_char, _ = pieces[0]
         bounds = SegmentBounds(
-            head.offset, head.char + begin - head.at, tail.offset, tail.char + end - tail.at
+            start_offset, start_char + first - begins_at, end_offset, end_char + last - tail_at
         )
         speak = speakable(self._text, begin, end)
         self._settled = None
@@ -220,8 +214,8 @@ class Segmenter:
         return Cut(
             bounds=bounds,
             text=self._text[begin:end],
-            source_event_id=head.source_event_id,
-            whole=end == tail.at + tail.length,
+            source_event_id=source_event_id,
+            whole=last == tail_end,
             speak=speak,
         )
 

@@ -22,25 +22,16 @@ LETTERS_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How much of one live is kept in memory, and how much one commit may carry."""
+    """How much of one live is kept in memory, and how much one commit may carry.
 
-    records_max: int = 256
+    A model's answer comes token by token and much faster than it is spoken; what finds no room is
+    read from the log again. A record of a word takes some 430 bytes here.
+    """
+
+    records_max: int = 1_024
     chars_max: int = 16_384
     cuts_per_step_max: int = 16
     records_per_step_max: int = 1_024
-
-
-@dataclass(slots=True)
-class _Entry:
-    """One record that was not released yet. `size` counts against `chars_max`; `kind` is None for
-    a refused record; `letter` is one whose dead letter is to be sent before this may leave."""
-
-    offset: int
-    incoming: Incoming
-    size: int
-    kind: RecordKind | None
-    seq: int | None
-    letter: Refused | None = None
 
 
 @quick_init
@@ -70,9 +61,9 @@ class _Draft:
     spoken: int = 0
     cuts: list[Cut] = field(default_factory=list[Cut])
 
-    def leave(self, entries: Sequence[_Entry]) -> None:
+    def leave(self, entries: Sequence[Incoming]) -> None:
         for entry in entries:
-            seq = entry.seq
+            seq = entry.record.seq if isinstance(entry, Accepted) else None
             if seq is not None and (self.last_seq is None or seq > self.last_seq):
                 self.last_seq = seq
         if entries:
@@ -103,7 +94,7 @@ class TextQueue:
     Invariants: `_entries` are in offset order, all at or above the cursor; `_ready` are the cuts in
     order, the first begins where released text ends; `next_char` is -1 or how many characters of
     the record below the cursor are in released segments; what the segmenter holds lies behind the
-    last cut.
+    last cut; `_unsent` are the refused records, by offset, whose dead letters are not in the log.
     """
 
     def __init__(
@@ -118,7 +109,8 @@ class TextQueue:
     ) -> None:
         self._limits = limits
         self._segmenter = Segmenter(segmenter, first_of_turn=first_of_turn)
-        self._entries: deque[_Entry] = deque()
+        self._entries: deque[Incoming] = deque()
+        self._unsent: set[int] = set()
         self._ready: deque[Cut] = deque()
         self._size = 0
         self._version = 0
@@ -159,7 +151,7 @@ class TextQueue:
         """The CLOSE record, once nothing but it is left."""
         if not self._entries or self._ready or self._segmenter.open:
             return None
-        head = self._entries[0].incoming
+        head = self._entries[0]
         if isinstance(head, Refused) or head.record.kind is not RecordKind.CLOSE:
             return None
         return head
@@ -191,14 +183,13 @@ class TextQueue:
             self._take_texts(run, now_ms)
 
     def _take_texts(self, run: Sequence[Accepted], now_ms: int) -> None:
+        self._entries.extend(run)
         texts: list[tuple[int, str, str]] = []
         for accepted in run:
-            record, offset = accepted.record, accepted.offset
+            record = accepted.record
             text = record.text
-            size = len(text)
-            texts.append((offset, text, record.event_id))
-            self._entries.append(_Entry(offset, accepted, size, RecordKind.TEXT, record.seq))
-            self._size += size
+            texts.append((accepted.offset, text, record.event_id))
+            self._size += len(text)
         cuts = self._segmenter.feed_all(texts, now_ms)
         if cuts:
             end = cuts[-1].bounds.end_offset
@@ -210,8 +201,7 @@ class TextQueue:
             self._numbered = self._numbered or numbered
 
     def _take_mark(self, accepted: Accepted) -> None:
-        record = accepted.record
-        self._entries.append(_Entry(accepted.offset, accepted, 0, record.kind, record.seq))
+        self._entries.append(accepted)
         self._add(self._segmenter.end_turn(), numbered_after=False)
 
     def _take_refused(self, refused: Refused) -> None:
@@ -219,9 +209,9 @@ class TextQueue:
             # A new owner re-reads a segment from its first record. It sees that this one is a
             # duplicate only if a numbered record of the same segment stands before it.
             self._add(self._segmenter.flush(), numbered_after=False)
-        size = len(refused.value or b"")
-        self._entries.append(_Entry(refused.offset, refused, size, None, None, refused))
-        self._size += size
+        self._entries.append(refused)
+        self._unsent.add(refused.offset)
+        self._size += _size_of(refused)
 
     def resume(self, offset: int, text: str, now_ms: int, source_event_id: str) -> None:
         """The record below the cursor, of which segments hold `next_char` characters already."""
@@ -244,9 +234,7 @@ class TextQueue:
 
     def letter_sent(self, offset: int) -> None:
         """The dead letter of this record is in the log."""
-        for entry in self._entries:
-            if entry.offset == offset:
-                entry.letter = None
+        self._unsent.discard(offset)
 
     # -- what goes out
 
@@ -277,22 +265,24 @@ class TextQueue:
             if cut.speak and draft.spoken >= segments_max:
                 break
             touched = self._touched(draft.entries, cut)
-            letters = [entry.letter for entry in touched if entry.letter is not None]
+            letters = self._unsent_of(touched) if self._unsent else []
             if letters:
                 break
             draft.leave(touched)
             draft.take(cut)
         return draft.step(self._version), tuple(letters)
 
-    def _is_mark_next(self, head: _Entry, cut: Cut | None, next_char: int) -> bool:
+    def _is_mark_next(self, head: Incoming, cut: Cut | None, next_char: int) -> bool:
         """Whether `head` is no text, and all text before it is in released segments."""
-        if head.kind in (RecordKind.TEXT, RecordKind.CLOSE) or next_char != -1:
+        if next_char != -1:
+            return False
+        if isinstance(head, Accepted) and head.record.kind in (RecordKind.TEXT, RecordKind.CLOSE):
             return False
         return cut is None or cut.bounds.start_offset > head.offset
 
-    def _touched(self, taken: int, cut: Cut) -> list[_Entry]:
+    def _touched(self, taken: int, cut: Cut) -> list[Incoming]:
         """The entries that a cut's release moves the cursor past."""
-        found: list[_Entry] = []
+        found: list[Incoming] = []
         for at in range(taken, len(self._entries)):
             entry = self._entries[at]
             if entry.offset > cut.bounds.end_offset:
@@ -304,11 +294,19 @@ class TextQueue:
         """The run of refused records from `taken` on, so that their dead letters go together."""
         run: list[Refused] = []
         for at in range(taken, min(len(self._entries), taken + LETTERS_AT_ONCE)):
-            letter = self._entries[at].letter
-            if letter is None:
+            entry = self._entries[at]
+            if not isinstance(entry, Refused) or entry.offset not in self._unsent:
                 break
-            run.append(letter)
+            run.append(entry)
         return run
+
+    def _unsent_of(self, entries: Sequence[Incoming]) -> list[Refused]:
+        """Those whose dead letters have to be sent first."""
+        return [
+            entry
+            for entry in entries
+            if isinstance(entry, Refused) and entry.offset in self._unsent
+        ]
 
     def done(self, step: Step) -> None:
         """The step was committed."""
@@ -316,7 +314,7 @@ class TextQueue:
         if step.version != self._version:
             return
         leave = self._entries.popleft
-        self._size -= sum([leave().size for _ in range(step.entries)])
+        self._size -= sum([_size_of(leave()) for _ in range(step.entries)])
         for _ in step.cuts:
             self._ready.popleft()
 
@@ -328,11 +326,19 @@ class TextQueue:
     def clear(self) -> None:
         """Forget everything that is kept: an INTERRUPT stands behind it. A new turn begins."""
         self._entries.clear()
+        self._unsent.clear()
         self._ready.clear()
         self._segmenter.reset()
         self._size = 0
         self._numbered = False
         self._version += 1
+
+
+def _size_of(incoming: Incoming) -> int:
+    """What it counts against `chars_max`."""
+    if isinstance(incoming, Accepted):
+        return len(incoming.record.text)
+    return len(incoming.value or b"")
 
 
 def _later(one: int | None, other: int | None) -> int | None:

@@ -14,19 +14,16 @@ Contract, kept by every implementation (one conformance suite):
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-from schemas.quick_init import quick_init
+from typing import NamedTuple, Protocol
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class KafkaRecord:
+class KafkaRecord(NamedTuple):
     """One record as it lies in the log. `timestamp_ms` is Unix time (the producer's or broker's).
 
-    A header's name may repeat, its value may be null.
+    A header's name may repeat, its value may be null. A tuple, for no other immutable object is
+    made as fast out of a client library's record.
     """
 
     topic: str
