@@ -10,15 +10,15 @@ rounds' medians. What each side does with a record:
   with a permit each, hears them spoken and tells the events topic.
 - bare: aiokafka's `getmany`, fastavro, and a commit of the offsets after every fetch.
 - library: quixstreams with exactly-once processing, the same state kept per live (next offset,
-  `seq`, open text, checkpoint), sentences to an output topic, commits twice a second.
+  `seq`, open text, checkpoint), the same two events of each sentence to an output topic, commits
+  twice a second.
 
-What is not alike, and in whose favour. The library writes one record a sentence; ours writes two
-events, which may be dropped and hardly ever are. Ours speaks each segment (a tick through session
-and egress, made by the stand-in for the stages) and refuses what is not exactly a record; the
-library does neither. The library commits twice a second, ours when the last commit is done, with a
-flush to the disk: so the library's rounds are longer, for its last records wait a quarter of a
-second on average for the commit that ends its round. Both producers wait for all replicas, of which
-there is one.
+What is not alike, and in whose favour. Our events may be dropped under load, and hardly ever are.
+Ours speaks each segment (a tick through session and egress, made by the stand-in for the stages)
+and refuses what is not exactly a record; the library does neither. The library commits twice a
+second, ours when the last commit is done, with a flush to the disk: so the library's rounds are
+longer, for its last records wait a quarter of a second on average for the commit that ends its
+round. Both producers wait for all replicas, of which there is one.
 
 The text is what a language model streams, a word a record; a second pair of rows is measured with
 a whole sentence a record, where nothing is shared by the records of a segment.

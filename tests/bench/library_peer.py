@@ -4,8 +4,9 @@
 
 Runs in a virtual environment of its own (see `rival_library`), so it imports nothing of ours. Per
 live it keeps next offset, last producer number, checkpoint and the open text in the library's
-keyed state, cuts sentences with one regular expression, drops repeated numbers and writes each
-sentence to a topic: offsets, state and output are committed in one Kafka transaction.
+keyed state, looks whether a text may be spoken, cuts sentences with one regular expression, drops
+repeated numbers and writes two events of each sentence to a topic, as a worker does when one begins
+and ends: offsets, state and output are committed in one Kafka transaction.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from quixstreams import Application, message_context
 SINGLE_OBJECT_HEADER_BYTES = 10
 COMMIT_INTERVAL_S = 0.5
 STOPPED_MS_MAX = 90_000
+TEXT_CHARS_MAX = 16_384
 _SENTENCE = re.compile(r"[^.!?]*[.!?]\s+")
 
 
@@ -41,7 +43,7 @@ def application(kafka: str, state: str, topic: str, schema: Any) -> Application:
     )
     parsed = fastavro.parse_schema(schema)
     source = app.topic(topic, key_deserializer="str", value_deserializer="bytes")
-    sentences = app.topic("bench.sentences", key_serializer="str", value_serializer="json")
+    events = app.topic("bench.events", key_serializer="str", value_serializer="json")
 
     def take(value: bytes, state: Any) -> list[dict[str, Any]]:
         body = io.BytesIO(value[SINGLE_OBJECT_HEADER_BYTES:])
@@ -50,12 +52,17 @@ def application(kafka: str, state: str, topic: str, schema: Any) -> Application:
         offset = message_context().offset
         if offset < live["next_offset"] or record["seq"] <= live["seq"]:
             return []
+        added = record["text"]
+        if not added or len(added) > TEXT_CHARS_MAX or not added.isprintable():
+            raise ValueError(f"the record at {offset} may not be spoken")
         live["next_offset"], live["seq"] = offset + 1, record["seq"]
-        text = live["text"] + record["text"]
+        text = live["text"] + added
         found = _SENTENCE.match(text)
         out: list[dict[str, Any]] = []
         while found is not None:
-            out.append({"offset": offset, "text": found.group()})
+            about = {"source_event_id": record["event_id"], "offset": offset, "samples": 0}
+            out.append({"kind": "speak_started", "text": found.group(), **about})
+            out.append({"kind": "speak_ended", "ends_turn": False, **about})
             live["checkpoint"] = {"end_offset": offset, "end_char": found.end(), "samples": 0}
             text = text[found.end() :]
             found = _SENTENCE.match(text)
@@ -63,7 +70,7 @@ def application(kafka: str, state: str, topic: str, schema: Any) -> Application:
         state.set("live", live)
         return out
 
-    app.dataframe(source).apply(take, stateful=True, expand=True).to_topic(sentences)
+    app.dataframe(source).apply(take, stateful=True, expand=True).to_topic(events)
     return app
 
 
