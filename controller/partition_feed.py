@@ -55,7 +55,17 @@ class Source(Enum):
 class Route:
     """One owned live's place in its partition."""
 
-    __slots__ = ("_batch", "_chars", "_records", "ahead", "key", "live", "released_below", "start")
+    __slots__ = (
+        "_batch",
+        "_chars",
+        "_in_hand",
+        "_records",
+        "ahead",
+        "key",
+        "live",
+        "released_below",
+        "start",
+    )
 
     def __init__(self, live: LiveInput, start: int, released_below: int, seq: int | None) -> None:
         self.live = live
@@ -64,6 +74,8 @@ class Route:
         self.released_below = released_below
         self.ahead = ReadAhead(start, released_below, seq)
         self._batch: list[Incoming] = []
+        self._in_hand: int | None = None
+        """An INTERRUPT that waits for what was read before it to be handed over."""
         self._records, self._chars = live.room
 
     def begin(self, from_offset: int) -> None:
@@ -88,8 +100,11 @@ class Route:
         if look is Look.PASS:
             return False
         if look is Look.INTERRUPT and record is not None:
+            # What is handed over first may end the live, and then this is not its to finish.
+            self._in_hand = offset
             self._flush(offset)
             self.live.post(InterruptSeen(offset, record, self.ahead.last_seq))
+            self._in_hand = None
             self._records, self._chars = self.live.room
             return True
         if look is Look.DUPLICATE and record is not None:
@@ -134,6 +149,8 @@ class Route:
     def low(self) -> int | None:
         """Everything of this live below it is disposed of; None: everything that was read."""
         first = self.live.first_unreleased
+        if self._in_hand is not None:
+            first = self._in_hand if first is None else min(first, self._in_hand)
         if self.ahead.attached and not self.ahead.holed:
             return first
         return self.ahead.kept_to if first is None else min(first, self.ahead.kept_to)

@@ -317,7 +317,7 @@ class _Live:
 
     def fed(self, entry: h.Fed) -> None:
         epoch = self._epochs.get(entry.epoch)
-        begin = self._find(entry.text)
+        begin = self._find(entry.text, self._size if epoch is None else epoch.released)
         span = (begin, begin + len(entry.text))
         told = f"{entry.process} fed {entry.text!r} in epoch {entry.epoch}"
         if begin < 0:
@@ -335,12 +335,13 @@ class _Live:
         bindings.add(entry.binding)
         self._covered.append(span)
 
-    def _find(self, text: str) -> int:
+    def _find(self, text: str, released: int) -> int:
         """Where it stands. Of a record that its producer sent twice, the second one is spoken when
-        the first was deleted."""
+        the first was deleted and the second is released: what was said to be lost may be more than
+        its owner had not read."""
         begin = self.text.find(text)
         while self._lost and any(a < begin + len(text) and begin < b for a, b in self._lost):
-            later = self.text.find(text, begin + 1)
+            later = self.text.find(text, begin + 1, released)
             if later < 0:
                 break
             begin = later

@@ -353,7 +353,7 @@ class World:
             begin, end = prefix_range(keys.disposing_of(partition))
             for key in self.store.contents.between(begin, end):
                 live_id, place = values[key].decode(), (partition, keys.last_int(key))
-                if place not in rec.lettered and not rec.told_lost(*place, live_id):
+                if place not in rec.lettered and not rec.told_lost(*place, live_id, alone=True):
                     found.append(live_id)
         return found
 
