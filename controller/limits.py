@@ -37,6 +37,7 @@ class Limits:
     `ownership_poll_ms`: how often what the store says of us is read even if no signal came.
     `reservation_ms`: how long a slot is kept for a planned move that does not come.
     `outside_at_once`: store calls and dead letters of single lives under way at once.
+    `events_waiting_max`: reports kept while the broker is away, two minutes of 500 lives'.
     `events_at_once`: events that go together in one send.
     """
 
@@ -47,7 +48,7 @@ class Limits:
     reservation_ms: int = 10_000
     release_items_max: int = 512
     outside_at_once: int = 64
-    events_waiting_max: int = 8_192
+    events_waiting_max: int = 32_768
     events_at_once: int = 256
     letter_value_bytes_max: int = 900_000
     hand_overs_at_once: int = 16
