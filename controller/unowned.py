@@ -298,6 +298,9 @@ class Unowned:
             left = await self._read_left(book, live_id, offset, offset)
             if left is None:
                 return
+            _log.warning(
+                "disposal_adopted", partition=book.partition, offset=offset, live_id=live_id
+            )
             if left:
                 book.begun[offset] = live_id
                 book.put_back(left)

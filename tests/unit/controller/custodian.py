@@ -14,17 +14,7 @@ from ownership.memory import MemoryDatabase
 from ownership.memory_store import MemoryStore
 from schemas.dead_letter import DeadLetter
 from stream.transport import KafkaRecord, OffsetOutOfLog, Sent
-
-
-class Clock:
-    def now_ms(self) -> int:
-        return 1
-
-    def now_us(self) -> int:
-        return 1_000
-
-    def wall_ms(self) -> int:
-        return 1_800_000_000_000
+from tests.unit.controller.clock import Clock
 
 
 class Letters:

@@ -30,17 +30,7 @@ from schemas.store_values import (
     WorkerValue,
 )
 from tests.support.wait import until
-
-
-class Clock:
-    def now_ms(self) -> int:
-        return 1
-
-    def now_us(self) -> int:
-        return 1_000
-
-    def wall_ms(self) -> int:
-        return 1_800_000_000_000
+from tests.unit.controller.clock import Clock
 
 
 @dataclass
