@@ -41,14 +41,19 @@ def read_whole(reader: Reader, data: bytes, at: int = 0) -> Any:
     return value
 
 
-def reader_of(schema: Any) -> Reader:
+def reader_of(schema: Any, make: Callable[..., object] | None = None) -> Reader:
     """The reader of a schema as fastavro parsed it (names in full). Maps are not read.
 
     The schema must not be recursive (schemas.registry sees to that): what it names is written out
-    wherever it is named.
+    wherever it is named. A record becomes a dictionary; the outermost one what `make` makes of its
+    fields in their order, where that is given.
     """
     source = _Source()
-    source.value(schema, "value", 1)
+    if make is None:
+        source.value(schema, "value", 1)
+    else:
+        source.names["make"] = make
+        source.made(schema, "value", 1)
     lines = ["def read(data, at):", " size = len(data)", *source.lines, " return value, at"]
     exec("\n".join(lines), source.names)  # the source is made here, of no foreign text
     return source.names["read"]
@@ -209,13 +214,23 @@ class _Source:
             "at = end",
         )
 
+    def made(self, record: Any, to: str, depth: int) -> None:
+        """A record, by the function that is named `make`."""
+        held = [holder for _, holder in self._fields(record["fields"], depth)]
+        self._add(depth, f"{to} = make({', '.join(held)})")
+
     def _record(self, fields: list[dict[str, Any]], to: str, depth: int) -> None:
-        found: list[str] = []
+        held = [f"{name!r}: {holder}" for name, holder in self._fields(fields, depth)]
+        self._add(depth, f"{to} = {{{', '.join(held)}}}")
+
+    def _fields(self, fields: list[dict[str, Any]], depth: int) -> list[tuple[str, str]]:
+        """Reads all of them; their names, and the variables that hold them."""
+        found: list[tuple[str, str]] = []
         for field in fields:
             holder = self._temporary()
             self.value(field["type"], holder, depth)
-            found.append(f"{field['name']!r}: {holder}")
-        self._add(depth, f"{to} = {{{', '.join(found)}}}")
+            found.append((field["name"], holder))
+        return found
 
     def _optional(self, inner: Any, to: str, depth: int) -> None:
         self._add(

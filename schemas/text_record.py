@@ -100,25 +100,36 @@ def decode_text_record(
         raise BadRecord(DeadLetterReason.NOT_AVRO_OR_JSON, "the value is null or empty")
     if len(value) > VALUE_BYTES_MAX:
         raise BadRecord(DeadLetterReason.TOO_LARGE, f"{len(value)} of {VALUE_BYTES_MAX} bytes")
+    record = _read_newest(value)
+    if record is None:
+        record = _made(**_decode_other(value, confluent_ids or {}))
+    if not _surely_good(record):
+        check_text_record(record)
+    return record
+
+
+def _made(
+    kind: str, text: str, seq: int | None, event_id: str, sent_at_ms: int | None
+) -> TextRecord:
+    return TextRecord(_KINDS[kind], text, seq, event_id, sent_at_ms)
+
+
+_read_newest: Final = _CODEC.reader_into(_made)
+"""What nearly every value is."""
+
+
+def _decode_other(value: bytes, confluent_ids: Mapping[int, int]) -> dict[str, Any]:
+    """The fields of whatever the first byte announces."""
     first = value[0]
     if first == 0xC3:
         fields = _CODEC.decode(value, bytes_max=VALUE_BYTES_MAX)
     elif first == 0x00:
-        fields = _decode_confluent(value, confluent_ids or {})
+        fields = _decode_confluent(value, confluent_ids)
     elif first in b"{ \t\r\n":
         fields = _decode_json(value)
     else:
         raise BadRecord(DeadLetterReason.NOT_AVRO_OR_JSON, f"the first byte is {first:02x}")
-    record = TextRecord(
-        _KINDS[fields["kind"]],
-        fields["text"],
-        fields["seq"],
-        fields["event_id"],
-        fields["sent_at_ms"],
-    )
-    if not _surely_good(record):
-        check_text_record(record)
-    return record
+    return fields
 
 
 def _surely_good(record: TextRecord) -> bool:
