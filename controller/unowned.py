@@ -305,7 +305,8 @@ class Unowned:
                 book.begun[offset] = live_id
                 book.put_back(left)
             else:
-                # Deleted, which `_read_left` told, or compacted away.
+                detail = "it was gone from the log before its dead letter was in it"
+                await self._tell(book, offset, live_id, detail)
                 book.lettered.add(offset)
 
     # -- lives that others own
