@@ -2,6 +2,7 @@
 
     python -m tests.bench.worker_peer --kafka HOST:PORT --store URL --node NAME --capacity N
 
+`--ahead N` lets so many segments of a live be released and not spoken, instead of the usual ones.
 Reads one JSON object a line and answers with one each. `{"until": {live: offset}}` answers when
 the cursors of these lives have come so far, `{"released": true}` with every release since the last
 such question as [monotonic seconds, live, offset of the segment's first record], `{"counters":
@@ -18,6 +19,8 @@ import time
 from typing import Any
 
 from controller.clock import SystemClock
+from controller.limits import Limits
+from controller.session_core import SessionLimits
 from controller.shell import Worker, WorkerOptions, WorkerWorld
 from gpu_stages.runtime_contract import BoundLive, Segment
 from hosting.collector import calm_collector
@@ -89,7 +92,9 @@ async def serve(asked: argparse.Namespace) -> None:
     async with await open_database(asked.store, rng) as db:
         stages = InstantStages(asked.capacity, fed)
         world = WorkerWorld(db, transport, stages, DirectMedia(), SystemClock(), rng)
-        worker = Worker(WorkerOptions(asked.node, asked.capacity, "http://127.0.0.1:1"), world)
+        options = WorkerOptions(asked.node, asked.capacity, "http://127.0.0.1:1")
+        limits = Limits(session=SessionLimits(segments_ahead_max=asked.ahead))
+        worker = Worker(options, world, limits)
         running = asyncio.ensure_future(worker.run())
         while not worker.ready:
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -112,6 +117,7 @@ def main() -> None:
     parser.add_argument("--node", required=True)
     parser.add_argument("--capacity", type=int, required=True)
     parser.add_argument("--session-ms", type=int, default=10_000)
+    parser.add_argument("--ahead", type=int, default=SessionLimits().segments_ahead_max)
     asked = parser.parse_args()
     configure_logs("console", "WARNING")
     calm_collector()
