@@ -106,8 +106,10 @@ async def stop_producer(producer: AIOKafkaProducer) -> None:
 def _let_go(accumulator: Any) -> None:
     """Its `close` waits for all batches, in a task that nobody keeps. Where the sender ended before
     them it would wait until it is destroyed, with an error in the log."""
-    left = [batch for batches in accumulator._batches.values() for batch in batches]
-    for batch in (*left, *accumulator._pending_batches):
+    pending = accumulator._pending_batches
+    # One that was put back for another try takes itself out of this set when its future is done.
+    pending.update(batch for batches in accumulator._batches.values() for batch in batches)
+    for batch in tuple(pending):
         batch.future.cancel()
 
 

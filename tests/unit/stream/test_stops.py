@@ -110,3 +110,24 @@ async def test_a_sender_that_ended_before_its_batches_leaves_no_task_waiting() -
             await asyncio.wait(left)
     assert not sent.done(), "whoever sent it decides for how long it waits"
     sent.cancel()
+
+
+async def test_a_batch_that_was_put_back_for_another_try_is_let_go_in_silence() -> None:
+    """aiokafka's callback takes it out of the set of those under way, where it is not any more."""
+    producer: Any = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
+    accumulator = producer._message_accumulator
+    partition = TopicPartition("text", 0)
+    sent = await accumulator.add_message(partition, b"key", b"value", timeout=1.0)
+    accumulator.reenqueue(accumulator._pop_batch(partition))
+    loop = asyncio.get_running_loop()
+    complaints: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    sender = loop.create_task(asyncio.sleep(0))
+    await sender
+    producer._sender = SimpleNamespace(sender_task=sender, close=lambda: asyncio.sleep(0))
+    async with asyncio.timeout(WAIT_S):
+        await stop_producer(producer)
+    await asyncio.sleep(0)
+    assert not complaints
+    assert not accumulator._pending_batches
+    sent.cancel()
