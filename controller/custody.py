@@ -82,23 +82,22 @@ class Custody:
         limits = self._limits
         while True:
             try:
-                records = await self._reader.poll(
+                found = await self._reader.poll(
                     records_max=limits.records_max, timeout_ms=limits.poll_ms
                 )
             except BrokerAway:
                 await self._back_off()
                 continue
             except OffsetOutOfLog as error:
-                if self._reader.assignment.token == self._token:
-                    await self._truncated(error)
-                else:
-                    self._rebalanced()
-                continue
+                found = error
             if self._reader.assignment.token != self._token:
                 # What this poll brought may begin anywhere: it is read again from the right place.
                 self._rebalanced()
                 continue
-            self.take(records)
+            if isinstance(found, OffsetOutOfLog):
+                await self._truncated(found)
+                continue
+            self.take(found)
             await self._wait_for_room()
 
     def take(self, records: list[KafkaRecord]) -> None:

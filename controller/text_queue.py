@@ -110,7 +110,7 @@ class TextQueue:
         self._limits = limits
         self._segmenter = Segmenter(segmenter, first_of_turn=first_of_turn)
         self._entries: deque[Incoming] = deque()
-        self._unsent: set[int] = set()
+        self._unsent: dict[int, Refused] = {}
         self._ready: deque[Cut] = deque()
         self._size = 0
         self._version = 0
@@ -210,7 +210,7 @@ class TextQueue:
             # duplicate only if a numbered record of the same segment stands before it.
             self._add(self._segmenter.flush(), numbered_after=False)
         self._entries.append(refused)
-        self._unsent.add(refused.offset)
+        self._unsent[refused.offset] = refused
         self._size += _size_of(refused)
 
     def resume(self, offset: int, text: str, now_ms: int, source_event_id: str) -> None:
@@ -234,7 +234,7 @@ class TextQueue:
 
     def letter_sent(self, offset: int) -> None:
         """The dead letter of this record is in the log."""
-        self._unsent.discard(offset)
+        self._unsent.pop(offset, None)
 
     # -- what goes out
 
@@ -265,7 +265,10 @@ class TextQueue:
             if cut.speak and draft.spoken >= segments_max:
                 break
             touched = self._touched(draft.entries, cut)
-            letters = self._unsent_of(touched) if self._unsent else []
+            if self._unsent:
+                letters = [
+                    self._unsent[one.offset] for one in touched if one.offset in self._unsent
+                ]
             if letters:
                 break
             draft.leave(touched)
@@ -294,19 +297,11 @@ class TextQueue:
         """The run of refused records from `taken` on, so that their dead letters go together."""
         run: list[Refused] = []
         for at in range(taken, min(len(self._entries), taken + LETTERS_AT_ONCE)):
-            entry = self._entries[at]
-            if not isinstance(entry, Refused) or entry.offset not in self._unsent:
+            letter = self._unsent.get(self._entries[at].offset)
+            if letter is None:
                 break
-            run.append(entry)
+            run.append(letter)
         return run
-
-    def _unsent_of(self, entries: Sequence[Incoming]) -> list[Refused]:
-        """Those whose dead letters have to be sent first."""
-        return [
-            entry
-            for entry in entries
-            if isinstance(entry, Refused) and entry.offset in self._unsent
-        ]
 
     def done(self, step: Step) -> None:
         """The step was committed."""

@@ -122,14 +122,12 @@ def _decode_other(value: bytes, confluent_ids: Mapping[int, int]) -> dict[str, A
     """The fields of whatever the first byte announces."""
     first = value[0]
     if first == 0xC3:
-        fields = _CODEC.decode(value, bytes_max=VALUE_BYTES_MAX)
-    elif first == 0x00:
-        fields = _decode_confluent(value, confluent_ids)
-    elif first in b"{ \t\r\n":
-        fields = _decode_json(value)
-    else:
-        raise BadRecord(DeadLetterReason.NOT_AVRO_OR_JSON, f"the first byte is {first:02x}")
-    return fields
+        return _CODEC.decode(value, bytes_max=VALUE_BYTES_MAX)
+    if first == 0x00:
+        return _decode_confluent(value, confluent_ids)
+    if first in b"{ \t\r\n":
+        return _decode_json(value)
+    raise BadRecord(DeadLetterReason.NOT_AVRO_OR_JSON, f"the first byte is {first:02x}")
 
 
 def _surely_good(record: TextRecord) -> bool:
