@@ -13,7 +13,9 @@ rounds' medians. What each side does with a record:
   `seq`, open text, checkpoint), the same two events of each sentence to an output topic, commits
   twice a second.
 
-What is not alike, and in whose favour. Our events may be dropped under load, and hardly ever are.
+What is not alike, and in whose favour. Our events may be dropped under load: `events` of a row says
+how many were. Where a release carries three segments hardly any are; with as many as it may carry
+more than half were, which the library cannot do, so that row is in our favour.
 Ours speaks each segment (a tick through session and egress, made by the stand-in for the stages)
 and refuses what is not exactly a record; the library does neither. The library commits twice a
 second, ours when the last commit is done, with a flush to the disk: so the library's rounds are
