@@ -156,7 +156,13 @@ class AiokafkaProducer:
         try:
             answer: asyncio.Future[Any] = await inner.send_batch(batch, topic, partition=partition)
             answer.add_done_callback(_read)
-            await answer
+            # Not awaited itself: it is aiokafka's shield, which a cancellation of ours would take
+            # off the batch, and then nobody reads the batch's error. Nor does a producer that is
+            # stopped, and cancels it, cancel us.
+            await asyncio.wait([answer])
+            if answer.cancelled():
+                raise SendRefused("its producer was stopped before it was answered")
+            answer.result()
         except kafka_errors.KafkaError as error:
             if not error.retriable:
                 self._give_up(inner, error)
