@@ -84,6 +84,12 @@ class Running:
             return None
 
     @property
+    def url(self) -> str | None:
+        """As a worker registers it."""
+        port = self.port
+        return None if port is None else f"http://127.0.0.1:{port}"
+
+    @property
     def state(self) -> str:
         """As the kernel calls it: T is stopped."""
         try:
@@ -195,8 +201,8 @@ class Cluster:
         found = []
         for slot in self.dispatchers:
             running = slot.running
-            if running is not None and running.alive and (port := running.port) is not None:
-                found.append(f"http://127.0.0.1:{port}")
+            if running is not None and running.alive and (url := running.url) is not None:
+                found.append(url)
         return found
 
     # -- processes
@@ -271,11 +277,11 @@ class Cluster:
             await asyncio.sleep(0.1)
 
     async def _ready(self, running: Running | None) -> bool:
-        port = None if running is None else running.port
-        if port is None:
+        url = None if running is None else running.url
+        if url is None:
             return False
         try:
-            answer = await self._http.get(f"http://127.0.0.1:{port}/readyz")
+            answer = await self._http.get(f"{url}/readyz")
         except httpx.HTTPError:
             return False
         return answer.status_code == 200

@@ -16,6 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ownership.kv import Database, StoreAway, Transaction
+from ownership.workers import node_holder
 from schemas.topics import DEAD_LETTER_TOPIC, TEXT_TOPIC
 from tests.chaos.diary import read
 from tests.chaos.journal import ENTRIES, ENTRIES_END, PROBE, WATCHED, JournalEntry
@@ -57,6 +58,15 @@ class Journal:
         except (StoreAway, TimeoutError):
             return False
         return True
+
+    async def holder_url(self, node: str) -> str:
+        """Of the worker that has the node's name now; "" when none lives there, or the store does
+        not answer."""
+        try:
+            holder = await node_holder(self._db, node)
+        except StoreAway:
+            return ""
+        return "" if holder is None else holder[0].url
 
 
 def missed(entries: Iterable[JournalEntry], store: Mapping[bytes, bytes]) -> list[bytes]:

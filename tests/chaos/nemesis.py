@@ -173,6 +173,7 @@ class Nemesis:
     async def _with(
         self, role: str, planned: Planned, work: Callable[[Slot, Running], Awaitable[Any]]
     ) -> bool:
+        """Whether it found something to break; `work` says False when its slot was not it."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + PICK_S
         while (slot := self._pick(role, planned.where)) is None:
@@ -183,10 +184,9 @@ class Nemesis:
             slot.busy = False
             return False
         try:
-            await work(slot, slot.running)
+            return await work(slot, slot.running) is not False
         finally:
             slot.busy = False
-        return True
 
     # -- processes
 
@@ -268,10 +268,11 @@ class Nemesis:
     async def _do_twin(self, planned: Planned) -> bool:
         """A worker hangs and is replaced on its node; then it goes on, and has to give way."""
 
-        async def work(slot: Slot, old: Running) -> None:
+        async def work(slot: Slot, old: Running) -> bool:
+            if not await self._stop_while_registered(slot, old):
+                return False
             self._note("twin", old.name)
             try:
-                await self._stop_between_writes(old)
                 await asyncio.sleep(planned.for_s)
                 self.cluster.give_up(slot)
                 await self._restart(slot, 0.0)
@@ -282,8 +283,27 @@ class Nemesis:
                 self.cluster.surprises.append(f"{old.name} does not give way to its twin")
             finally:
                 await self.cluster.end_at_once(old)
+            return True
 
         return await self._with("worker", planned, work)
+
+    async def _stop_while_registered(self, slot: Slot, running: Running) -> bool:
+        """Stop it while its node's name is its own; False when that does not come in time.
+
+        One that found itself dead and waits for the broker has nothing to lose any more: it
+        registers when it goes on, and if that is after its twin, it is the twin that gives way.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + PICK_S
+        while running.alive and loop.time() < until_s:
+            if await self._journal.holder_url(slot.node) == running.url:
+                await self._stop_between_writes(running)
+                # Whatever it found out until it stood still, the store knew before.
+                if await self._journal.holder_url(slot.node) == running.url:
+                    return True
+                self.cluster.resume(running)
+            await asyncio.sleep(0.2)
+        return False
 
     async def _stop_between_writes(self, running: Running) -> None:
         """Stop it where it does not hold LMDB's one write lock: with it nobody could replace it."""
