@@ -37,8 +37,8 @@ class Worker:
         limits: Limits | None = None,
         may_begin_anew: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """`may_begin_anew` is asked with the id of an incarnation that was marked dead, before the
-        next one begins; it raises what ends the worker instead.
+        """`may_begin_anew` is asked with the id of an incarnation that was marked dead, at once and
+        again right before the next one begins; it raises what ends the worker instead.
         """
         self.options = options
         self._may_begin_anew = may_begin_anew
@@ -50,6 +50,7 @@ class Worker:
         """Records from watermark to log end, by partition in custody: see `controller.lag`."""
         self._world = world
         self._stop = asyncio.Event()
+        self._marked_dead: str | None = None
         self.stages_ready = False
 
     async def run(self) -> None:
@@ -93,17 +94,24 @@ class Worker:
         )
         self.incarnation = incarnation
         try:
+            # The broker may have let us wait, and somebody may have taken our place meanwhile.
+            await self._ask_to_begin_anew()
             await incarnation.begin()
             return await self._until_stopped(incarnation)
         except Superseded as error:
             # Its generations are advanced past it, or will be. Begin anew under another id.
             _log.warning("superseded", worker_id=error.worker_id)
-            if not self.stopping and self._may_begin_anew is not None:
-                await self._may_begin_anew(error.worker_id)
+            self._marked_dead = error.worker_id
+            await self._ask_to_begin_anew()
             return self.stopping
         finally:
             self.incarnation = None
             await incarnation.close()
+
+    async def _ask_to_begin_anew(self) -> None:
+        dead, asked = self._marked_dead, self._may_begin_anew
+        if dead is not None and asked is not None and not self.stopping:
+            await asked(dead)
 
     async def _until_stopped(self, incarnation: Incarnation) -> bool:
         broken = asyncio.ensure_future(incarnation.run())

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from controller.clock import Clock
 from controller.limits import Limits
 from controller.media import Egress, Media, PacedMedia
+from controller.node_name import give_way
 from controller.shell import Worker, WorkerOptions, WorkerWorld
 from gpu_stages.runtime_contract import Binding, BoundLive, Segment
 from gpu_stages.stub import StubRuntime
@@ -244,8 +245,9 @@ class World:
         ms_per_character: int = 60,
         paced: bool = False,
         auto_create: LiveOptions | None = None,
+        gives_way: bool = False,
     ) -> Member:
-        """A worker that has registered."""
+        """A worker that has registered; with `gives_way` it ends when another has its node."""
         process = SimProcess(self.loop, node)
         runtime = LoggedRuntime(
             self,
@@ -263,6 +265,7 @@ class World:
                 WorkerOptions(node, capacity, f"http://{node}", auto_create=auto_create),
                 WorkerWorld(db, transport, runtime, media, self.clock, Random(self.rng.random())),
                 limits,
+                (lambda dead: give_way(db, node, dead)) if gives_way else None,
             )
             task = process.spawn(worker.run())
         member = Member(worker, runtime, media, process, task, transport, db)

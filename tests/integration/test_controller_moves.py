@@ -1,11 +1,14 @@
 """Two workers: lives move between them, one crashes, one is stale. Nothing is lost or repeated."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from controller.node_name import NodeTaken
 from ownership.generations import commit_generation, reserve
 from ownership.model import CommitGeneration, CommittedGeneration, Generation
+from ownership.workers import list_workers, mark_dead, node_holder, register_worker
 from schemas.events import EventKind
 from schemas.store_values import WorkerState
 from schemas.text_record import RecordKind
@@ -215,6 +218,23 @@ def test_a_superseded_incarnation_stops_and_begins_anew(world: World) -> None:
     advance(world, "anna", old, one)
     world.until(lambda: world.idle("anna") and "number 5" in world.fed_text("anna"), 120)
     check_heard(world, "anna", TEXT[:6], repeat_ms_max=540)
+
+
+def test_whoever_took_its_place_while_the_broker_was_away_keeps_it(world: World) -> None:
+    one = world.start("one", gives_way=True)
+    dead = one.worker_id
+    (view,) = world.call(list_workers(world.db))
+    world.broker.away = True
+    world.call(mark_dead(world.db, dead, view.beat))
+    world.until(lambda: one.worker.incarnation is None)
+    world.run(2)  # it may begin anew, and waits for the broker
+    world.call(register_worker(world.db, replace(view.value, worker_id="twin")))
+    world.broker.away = False
+    with pytest.raises(NodeTaken, match=f"{dead} was superseded: twin"):
+        world.run(5)
+    holder = world.call(node_holder(world.db, "one"))
+    assert holder is not None
+    assert holder[0].worker_id == "twin"
 
 
 def test_an_interrupt_is_not_undone_by_a_crash(world: World) -> None:
