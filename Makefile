@@ -17,13 +17,21 @@ UV_VERSION := 0.13.9
 RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 
+# The packages as they are in an image, in a folder of their own: what is in the tree always runs
+# from its source. PYTHONSAFEPATH keeps the folder that a command is given in from coming first.
+COMPILED := build/compiled
+WITH_COMPILED := PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR)
+PACKAGES := controller dhsched dispatch gpu_stages hosting ownership rtc_output schemas stream
+
 .DEFAULT_GOAL := help
-.PHONY: help install install-run demo test test-chaos test-sim lint format lock simulate chaos bench bench-gpu clean
+.PHONY: help install install-run demo test test-chaos test-sim test-compiled lint format lock simulate \
+  chaos bench bench-gpu compile clean
 
 help:
 	@echo "make demo      set everything up and speak on this machine (TEXT=file RECORD=out.mp4: batch)"
 	@echo "make test      set everything up and run all tests"
 	@echo "make install   the virtual environment with everything, tools and tests included"
+	@echo "make compile   the packages as an image has them, the core compiled, in $(COMPILED)"
 	@echo "make lint      ruff, strict types, layers"
 	@echo "make bench     measure (OUT=build/bench.json)"
 	@echo "make bench-gpu measure on a GPU (OUT=build/bench-gpu.json); status 77 where none is"
@@ -48,6 +56,17 @@ $(DEV_READY): requirements/dev.lock pyproject.toml deploy/install.sh | $(BIN)/uv
 install: $(DEV_READY)
 install-run: $(RUN_READY)
 
+$(COMPILED)/.ready: $(DEV_READY) pyproject.toml setup.py $(shell find $(PACKAGES) -type f -not -name '*.pyc')
+	@command -v $${CC:-cc} >/dev/null || \
+	  { echo "A C compiler is missing: apt install gcc libc6-dev python3-dev" >&2; exit 1; }
+	@echo "Compiling the core ..."
+	@rm -rf build/lib.* build/temp.* build/bdist.* build/mypyc build/wheel $(COMPILED)
+	@DHSCHED_COMPILE=1 $(BIN)/uv build --quiet --python $(BIN)/python --wheel --no-build-isolation -o build/wheel .
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target $(COMPILED) build/wheel/*.whl
+	@touch $@
+
+compile: $(COMPILED)/.ready
+
 lint: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -66,10 +85,19 @@ test: export PYTHONDONTWRITEBYTECODE :=
 # in one piece when it has ended, and it takes both to succeed.
 test: $(DEV_READY)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory compile
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-chaos test-sim
+	@$(MAKE) --no-print-directory test-compiled
 
-test-chaos:
-	$(BIN)/python -m pytest tests/chaos
+# Real processes run what an image runs.
+PYTEST_COMPILED := $(WITH_COMPILED) DHSCHED_REQUIRE_COMPILED=1 $(BIN)/python -m pytest -o "pythonpath=$(COMPILED) ."
+
+test-chaos: compile
+	$(PYTEST_COMPILED) tests/chaos
+
+test-compiled: compile
+	$(PYTEST_COMPILED) tests/compiled
+	$(PYTEST_COMPILED) tests/unit/controller tests/unit/schemas
 
 test-sim:
 	nice -n 10 $(BIN)/python -m pytest tests/sim
@@ -87,12 +115,12 @@ simulate: $(DEV_READY)
 
 # chaos kills, stops and cuts off real processes on Apache Kafka, and judges what they did by the
 # simulator's checkers. FDB_CLUSTER_FILE chooses FoundationDB instead of LMDB.
-chaos: $(DEV_READY)
-	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) \
+chaos: compile
+	@$(WITH_COMPILED) $(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) \
 	  --out $(or $(OUT),build/chaos.json) $(if $(MARKDOWN),--markdown $(MARKDOWN)) $(CHAOS_ARGS)
 
-bench: $(DEV_READY)
-	$(BIN)/python -m tests.bench --out $(or $(OUT),build/bench.json) $(if $(MARKDOWN),--markdown $(MARKDOWN))
+bench: compile
+	$(WITH_COMPILED) $(BIN)/python -m tests.bench --out $(or $(OUT),build/bench.json) $(if $(MARKDOWN),--markdown $(MARKDOWN))
 
 # bench-gpu ends with status 77 where no GPU is: nothing was measured then.
 bench-gpu: $(DEV_READY)

@@ -19,11 +19,13 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass, replace
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Any
 
 import structlog
 import uvicorn
 
+from controller import session_machine
 from controller.clock import SystemClock
 from controller.http import create_app
 from controller.lag import watch_lag
@@ -106,7 +108,7 @@ async def serve(
                 )
             )
             with _signals(parts.worker):
-                _log.info("worker_serves", port=port)
+                _log.info("worker_serves", port=port, core=_core())
                 if on_ready is not None:
                     on_ready(port, parts.worker)
                 try:
@@ -120,6 +122,12 @@ async def serve(
                     raise StartFailed(str(error)) from error
                 except (NodeTaken, SurroundingsChanged) as error:
                     raise RoleEnded(str(error)) from error
+
+
+def _core() -> str:
+    """Whether every record passes `compiled` modules, as in an image, or their `python` source."""
+    compiled = str(session_machine.__file__).endswith(tuple(EXTENSION_SUFFIXES))
+    return "compiled" if compiled else "python"
 
 
 @contextlib.contextmanager

@@ -251,9 +251,9 @@ class PartitionFeed:
             route.begin(from_offset)
         used = 0
         for raw in records:
-            route = None if raw.key is None else wanting.get(raw.key)
-            if route is not None:
-                used += route.offer(raw, self._decoder)
+            behind = None if raw.key is None else wanting.get(raw.key)
+            if behind is not None:
+                used += behind.offer(raw, self._decoder)
         for route in wanting.values():
             route.end(upto)
             if not route.ahead.attached:

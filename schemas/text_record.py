@@ -38,7 +38,7 @@ _CONFLUENT_HEADER_BYTES = 5
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 # Those of them that are ASCII. Deleting them from bytes is a third of the work of looking at every
 # character, from a certain length on.
-_CONTROL_BYTES = bytes(byte for byte in range(0x80) if _CONTROL.match(chr(byte)))
+_CONTROL_BYTES = bytes([byte for byte in range(0x80) if _CONTROL.match(chr(byte))])
 _DELETE_FROM_CHARS = 256
 # An id stands in one line of a log: there those three are refused too.
 _CONTROL_IN_ID = re.compile("[\x00-\x1f\x7f-\x9f]")

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.core import NotCompiled, core_kind
 from tests.support.kafka_source import KafkaSource, NoKafka, embedded_source, kafka_source
 from tests.support.system import any_system, embedded_system, system
 
 __all__ = ["any_system", "embedded_system", "system"]
 
-APART = (Path(__file__).parent / "sim", Path(__file__).parent / "chaos")
+APART = tuple(Path(__file__).parent / name for name in ("sim", "chaos", "compiled"))
 _USED: pytest.StashKey[list[str]] = pytest.StashKey()
 
 # No test is about speed, and the machine may be busy with other work.
@@ -22,10 +23,19 @@ settings.register_profile(
 settings.load_profile("any-speed")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """With `DHSCHED_REQUIRE_COMPILED=1` nothing runs from the source of what can be compiled."""
+    try:
+        _note(session.config, f"core: {core_kind()}")
+    except NotCompiled as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """The simulator's tests run in a process of their own: they put observers and shortcuts into
     production code as soon as they are imported. So do those with real processes under faults,
-    which take their time. Name such a folder alone to run its tests.
+    which take their time, and those of the compiled core, which need it. Name such a folder alone
+    to run its tests.
     """
     if collection_path not in APART:
         return None
@@ -47,7 +57,7 @@ def kafka(pytestconfig: pytest.Config) -> Iterator[KafkaSource]:
     """The best broker of this machine: see tests/support/kafka_source.py."""
     try:
         with kafka_source() as source:
-            _note(pytestconfig, f"tests ran on {source.name}")
+            _note(pytestconfig, f"broker: tests ran on {source.name}")
             yield source
     except NoKafka as error:
         pytest.fail(str(error), pytrace=False)
@@ -63,7 +73,7 @@ def kafka_bootstrap(kafka: KafkaSource) -> str:
 def embedded_bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
     """HOST:PORT of an embedded broker, also where Apache Kafka is at hand."""
     with embedded_source() as source:
-        _note(pytestconfig, f"tests ran on {source.name}")
+        _note(pytestconfig, f"broker: tests ran on {source.name}")
         yield source.bootstrap
 
 
@@ -71,7 +81,7 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     for line in config.stash.get(_USED, []):
-        terminalreporter.write_line(f"broker: {line}")
+        terminalreporter.write_line(line)
 
 
 def _note(config: pytest.Config, line: str) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.core import core_modules
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "schemas",
@@ -76,6 +78,11 @@ PURE_MODULES = [path for path in modules() if says_pure(ast.parse(path.read_text
 @pytest.mark.parametrize("path", PURE_MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_that_says_it_is_pure_is_pure(path: Path) -> None:
     assert impurities(path.read_text()) == []
+
+
+@pytest.mark.parametrize("name", core_modules())
+def test_what_is_compiled_waits_for_nothing(name: str) -> None:
+    assert impurities((ROOT / f"{name.replace('.', '/')}.py").read_text()) == []
 
 
 def test_the_protocol_cores_say_they_are_pure() -> None:

@@ -22,6 +22,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tests.support.core import core_kind
+
 HERE = Path(__file__).parent
 LIMIT_S = 420  # of one module
 WIDTH = 150  # where the table goes to a file
@@ -44,6 +46,7 @@ def machine() -> dict[str, object]:
         "cpu": cpu,
         "device": "cpu",
         "python": platform.python_version(),
+        "core": core_kind(),
     }
 
 
@@ -136,7 +139,8 @@ def markdown(document: dict[str, Any]) -> str:
         "Written by `make bench MARKDOWN=docs/measured.md`; not edited by hand. The last column is "
         "the machine's one-minute load average where it was noted: these cores are shared. "
         f"Commit {document['commit']}, {where['cores']} cores of {where['cpu']}, "
-        f"{where['memory_gib']} GiB, device {where['device']}, Python {where['python']}.",
+        f"{where['memory_gib']} GiB, device {where['device']}, Python {where['python']}, "
+        f"core: {where['core']}.",
         "",
         "| name | value | unit | against | its value | ratio | load |",
         "|---|---|---|---|---|---|---|",

@@ -5,9 +5,10 @@
 one after the other goes on alone and works the backlog off, in changing order. Ratios are of the
 rounds' medians. What each side does with a record:
 
-- ours: decodes and checks it, de-duplicates by `seq`, gathers text into segments, releases them by
-  commits that revalidate every live's generation and write cursor and checkpoint, feeds the stages
-  with a permit each, hears them spoken and tells the events topic.
+- ours, with its core compiled where the page says so: decodes and checks it, de-duplicates by
+  `seq`, gathers text into segments, releases them by commits that revalidate every live's
+  generation and write cursor and checkpoint, feeds the stages with a permit each, hears them spoken
+  and tells the events topic.
 - bare: aiokafka's `getmany`, fastavro, and a commit of the offsets after every fetch.
 - library: quixstreams with exactly-once processing, the same state kept per live (next offset,
   `seq`, open text, checkpoint), the same two events of each sentence to an output topic, commits

@@ -12,6 +12,7 @@ from tests.chaos.measure import longest_gap_ms, percentile, recoveries
 from tests.chaos.run import CHECKPOINT_MS, Run
 from tests.sim.report import commit, machine
 from tests.sim.verdict import Invariant
+from tests.support.core import core_kind
 
 WINDOWS = (
     "planned_moves",
@@ -81,6 +82,7 @@ def as_json(run: Run, broker: str) -> dict[str, Any]:
         "longest_release_gap_in_join_s": None if gap is None else gap / 1000,
         "store": "fdb" if options.store.startswith("fdb") else "lmdb",
         "broker": broker,
+        "core": core_kind(),
     }
 
 
@@ -140,7 +142,7 @@ def as_markdown(found: dict[str, Any]) -> str:
         "not edited by hand. "
         f"Commit {found['commit'][:12]}, {machine_['cores']} cores, {machine_['memory_gib']} GiB, "
         f"Python {machine_['python']}, {found['broker']}, store {found['store']}, "
-        f"seed {found['seed']}, {found['minutes']:g} minutes of faults.",
+        f"core: {found['core']}, seed {found['seed']}, {found['minutes']:g} minutes of faults.",
         "",
         "| what | value |",
         "|---|---|",

@@ -21,12 +21,12 @@ from schemas.text_record import RecordKind, TextRecord
 from tests.unit.controller.machines import (
     ME,
     OTHER,
-    Prompt,
     asking,
     claimed,
     in_state,
     mark,
     permit_of,
+    prompt,
     ready_for,
     request_in,
     text,
@@ -106,7 +106,7 @@ def ended(machine: SessionMachine, segment: do.SpokenSegment) -> list[do.Instruc
 
 
 def test_what_comes_before_the_turn_goes_with_it() -> None:
-    machine = claimed(kind=SessionMachine)
+    machine = claimed(machine=SessionMachine("anna", ME))
     records = tuple(text(5 + n, f"Sentence {n}. ") for n in range(10))
     assert machine.handle(ev.RecordsRead(records[:1], 6), 10) == [do.WantRelease()]
     assert machine.handle(ev.RecordsRead(records[1:], 15), 11) == [], "it wants one turn"
@@ -119,7 +119,7 @@ def test_what_comes_before_the_turn_goes_with_it() -> None:
 
 
 def test_an_interrupt_before_the_turn_is_what_is_released() -> None:
-    machine = claimed(kind=SessionMachine)
+    machine = claimed(machine=SessionMachine("anna", ME))
     machine.handle(ev.RecordsRead((text(5, "One. Two. "),), 6), 10)
     assert machine.handle(ev.InterruptSeen(6, mark(6, RecordKind.INTERRUPT).record, None), 11) == []
     request = request_in(machine.handle(ev.ReleaseTurn(), 12))
@@ -128,7 +128,7 @@ def test_an_interrupt_before_the_turn_is_what_is_released() -> None:
 
 
 def test_a_turn_that_comes_while_the_live_is_handed_over_is_wanted_again() -> None:
-    machine = claimed(kind=SessionMachine)
+    machine = claimed(machine=SessionMachine("anna", ME))
     machine.handle(ev.RecordsRead((text(5, "One. "),), 6), 10)
     machine.handle(ev.HandOverAsked("two-1", None), 11)
     assert machine.handle(ev.ReleaseTurn(), 12) == [], "nothing is released while it leaves"
@@ -138,7 +138,7 @@ def test_a_turn_that_comes_while_the_live_is_handed_over_is_wanted_again() -> No
 
 
 def test_a_turn_without_anything_to_release_asks_nothing() -> None:
-    machine = claimed(kind=SessionMachine)
+    machine = claimed(machine=SessionMachine("anna", ME))
     machine.handle(ev.RecordsRead((text(5, "One. "),), 6), 10)
     machine.handle(ev.StagesLost("render"), 11)
     assert machine.handle(ev.ReleaseTurn(), 12) == []
@@ -232,7 +232,7 @@ def test_a_refused_record_leaves_only_behind_its_dead_letter() -> None:
 def test_a_new_owner_makes_the_same_segments_and_skips_what_was_heard() -> None:
     bounds = (SegmentBounds(2, 3, 3, 4), SegmentBounds(4, 0, 4, 7))
     checkpoint = Checkpoint(bounds, 4800, next_char=7, utterance=2, media_frame=500)
-    machine = Prompt("anna", ME)
+    machine = prompt()
     machine.handle(ev.Started("claim-1"), 0)
     out = machine.handle(ev.ClaimDone(LiveOptions(), Cursor(5, 9), checkpoint, 0), 0)
     bind, read = [one for one in out if isinstance(one, do.Bind | do.ReadFrom)]
@@ -380,7 +380,7 @@ def test_what_found_no_room_while_a_release_is_under_way_is_fed_before_what_come
 
 
 def test_nothing_is_released_while_the_stages_have_no_slot() -> None:
-    machine = Prompt("anna", ME)
+    machine = prompt()
     machine.handle(ev.Started("claim-1"), 0)
     machine.handle(ev.ClaimDone(LiveOptions(), Cursor(5), None, 0), 0)
     machine.handle(ev.BindRefused("full", retryable=True), 0)
