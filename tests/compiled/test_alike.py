@@ -1,12 +1,11 @@
 """The compiled core does what its source does, step by step."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.compiled.core_run import digest, lines_of
-from tests.support.core import core_kind
+from tests.support.core import core_kind, without_compiled
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 150
@@ -14,11 +13,10 @@ SEEDS = 150
 
 def from_source(*words: str) -> str:
     """What a process printed that knows nothing of the compiled packages."""
-    names = ("PYTHONPATH", "PYTHONSAFEPATH")
     return subprocess.run(
         [sys.executable, "-m", "tests.compiled.core_run", *words],
         cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if name not in names},
+        env=without_compiled(),
         check=True,
         capture_output=True,
         text=True,

@@ -34,6 +34,12 @@ def core_kind() -> str:
     return "python"
 
 
+def without_compiled() -> dict[str, str]:
+    """The environment of a process that knows nothing of the compiled packages."""
+    names = ("PYTHONPATH", "PYTHONSAFEPATH")
+    return {name: value for name, value in os.environ.items() if name not in names}
+
+
 def _file(name: str) -> str:
     """What an import would run. Raises NotCompiled where there is no such module."""
     found = find_spec(name)

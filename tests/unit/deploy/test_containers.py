@@ -115,6 +115,13 @@ def test_images_are_pinned() -> None:
     assert compose()["services"]["foundationdb"]["image"].endswith(f":{fdb}")
 
 
+def test_images_hold_the_compiled_core() -> None:
+    (install,) = re.findall(r"^RUN (.* pip install .* \.)$", DOCKERFILE, re.MULTILINE)
+    assert install.startswith("DHSCHED_COMPILE=1 ")
+    compiler = DOCKERFILE.index("gcc libc6-dev")
+    assert compiler < DOCKERFILE.index(install) < DOCKERFILE.index("AS base"), "not in the image"
+
+
 def test_workers_have_names_of_their_own_and_urls_that_reach_them() -> None:
     found = services("worker")
     nodes = [one["environment"]["DHSCHED_NODE"] for one in found.values()]

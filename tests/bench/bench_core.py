@@ -1,0 +1,51 @@
+"""The compiled core beside its own source: records of a capture, decoded and let through the fence.
+
+`tests.bench.bench_capture` says what is measured. It runs here as it is found, compiled as a rule,
+and once more in a process that knows nothing of the compiled packages.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.bench.figures import Row, row
+from tests.support.core import core_kind, without_compiled
+
+ROOT = Path(__file__).parents[2]
+ROWS = ("capture_decode_fence_vs_fastavro", "capture_decode_fence_vs_fastavro_sentence")
+LIMIT_S = 180
+
+
+def rows() -> list[Row]:
+    """Records per second of one core, a word a record and a sentence a record."""
+    if core_kind() != "compiled":
+        return [row("core_compiled_vs_python", 0, "records/s", "not measured: make bench compiles")]
+    compiled, source = _capture(dict(os.environ)), _capture(without_compiled())
+    return [
+        row(
+            f"core_compiled_vs_python{name.removeprefix(ROWS[0])}",
+            compiled[name],
+            "records/s",
+            "the same files, run as Python",
+            source[name],
+        )
+        for name in ROWS
+    ]
+
+
+def _capture(environment: dict[str, str]) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="bench-core-") as folder:
+        out = Path(folder) / "rows.json"
+        subprocess.run(
+            [sys.executable, "-m", "tests.bench", "--only", "capture", "--out", str(out)],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=LIMIT_S,
+            check=True,
+        )
+        return {one["name"]: one["value"] for one in json.loads(out.read_text())["rows"]}
