@@ -29,6 +29,14 @@ STOP_TIMEOUT_S = 3.0
 _RETRY_S = 0.1
 _CANCELS_MAX = 3
 
+# Of a member of a group; the last one of a consumer without a group.
+_COORDINATOR_TASKS = (
+    "_coordination_task",
+    "_heartbeat_task",
+    "_commit_refresh_task",
+    "_reset_committed_task",
+)
+
 # Commit errors that mean: this member, or its generation, is no longer the group's.
 _NOT_A_MEMBER = (
     kafka_errors.UnknownMemberIdError,
@@ -90,7 +98,30 @@ async def start_consumer(consumer: AIOKafkaConsumer, settings: KafkaSettings) ->
 
 async def stop_consumer(consumer: AIOKafkaConsumer) -> None:
     """Leaves the group and closes, within a bound even when the broker is gone."""
-    await _stop("reader", consumer.stop(), cast(Any, consumer)._client)
+    try:
+        await _stop("reader", consumer.stop(), cast(Any, consumer)._client)
+    finally:
+        left = _reading_tasks(consumer)
+        for task in left:
+            task.cancel()
+    if left:
+        done, running = await asyncio.wait(left, timeout=STOP_TIMEOUT_S)
+        for task in done:
+            if not task.cancelled():
+                task.exception()
+        if running:
+            _log.warning("kafka_reader_left_behind", tasks=len(running))
+
+
+def _reading_tasks(consumer: AIOKafkaConsumer) -> list[asyncio.Task[Any]]:
+    """Those that still run. A stop says goodbye to the group first; where it is cut short there,
+    nobody ends the others, and one that waits for an assignment would wait until it is destroyed,
+    with an error in the log."""
+    coordinator, fetcher = cast(Any, consumer)._coordinator, cast(Any, consumer)._fetcher
+    found = [getattr(coordinator, name, None) for name in _COORDINATOR_TASKS]
+    if fetcher is not None:
+        found += [fetcher._fetch_task, *fetcher._pending_tasks]
+    return [task for task in found if task is not None and not task.done()]
 
 
 async def stop_producer(producer: AIOKafkaProducer) -> None:

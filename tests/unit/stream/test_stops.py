@@ -1,13 +1,14 @@
-"""Stopping a producer whose broker is gone ends, whatever aiokafka still waits for."""
+"""Stopping what has a broker that is gone ends, whatever aiokafka still waits for."""
 
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.consumer.fetcher import Fetcher
 
 from stream import aiokafka_border
-from stream.aiokafka_border import stop_producer
+from stream.aiokafka_border import stop_consumer, stop_producer
 
 WAIT_S = 30.0
 
@@ -131,3 +132,36 @@ async def test_a_batch_that_was_put_back_for_another_try_is_let_go_in_silence() 
     assert not complaints
     assert not accumulator._pending_batches
     sent.cancel()
+
+
+async def test_a_reader_that_cannot_leave_its_group_leaves_no_task_waiting(
+    monkeypatch: Any,
+) -> None:
+    """With aiokafka's own stop and fetcher, which waits for an assignment that never comes."""
+    monkeypatch.setattr(aiokafka_border, "STOP_TIMEOUT_S", 0.3)
+    before = asyncio.all_tasks()
+    consumer: Any = AIOKafkaConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")
+    consumer.subscribe(["text"])
+    consumer._fetcher = Fetcher(consumer._client, consumer._subscription)
+    heartbeat = asyncio.get_running_loop().create_task(for_ever())
+    consumer._coordinator = SimpleNamespace(close=for_ever, _heartbeat_task=heartbeat)
+    async with asyncio.timeout(WAIT_S):
+        await stop_consumer(consumer)
+    assert heartbeat.cancelled()
+    assert asyncio.all_tasks() == before
+
+
+async def test_nor_does_one_whose_stop_is_given_up(monkeypatch: Any) -> None:
+    before = asyncio.all_tasks()
+    consumer: Any = AIOKafkaConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")
+    consumer.subscribe(["text"])
+    consumer._fetcher = Fetcher(consumer._client, consumer._subscription)
+    consumer._coordinator = SimpleNamespace(close=for_ever)
+    stopping = asyncio.get_running_loop().create_task(stop_consumer(consumer))
+    await asyncio.sleep(0)
+    stopping.cancel()
+    async with asyncio.timeout(WAIT_S):
+        await asyncio.gather(stopping, return_exceptions=True)
+        if left := asyncio.all_tasks() - before:
+            await asyncio.wait(left)
+    assert stopping.cancelled()
