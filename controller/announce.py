@@ -44,6 +44,10 @@ class Announcer:
         self._places = asyncio.Semaphore(SENDS_MAX)
         self._sending = 0
 
+    def __len__(self) -> int:
+        """Events that are not written yet."""
+        return len(self._waiting) + self._sending
+
     def refuses(self) -> bool:
         """Whether there is no room for an event: it is dropped, and counted, before it is made."""
         if len(self._waiting) < self._waiting_max:
@@ -72,7 +76,7 @@ class Announcer:
     async def flush(self, timeout_ms: int) -> None:
         """Wait until everything is sent, or the time is over."""
         deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
-        while self._waiting or self._sending:
+        while len(self):
             if asyncio.get_running_loop().time() >= deadline_s:
                 return
             await asyncio.sleep(0.01)

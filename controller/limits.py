@@ -49,7 +49,7 @@ class Limits:
     release_items_max: int = 512
     outside_at_once: int = 64
     events_waiting_max: int = 32_768
-    events_at_once: int = 1_024
+    events_at_once: int = 4_096
     letter_value_bytes_max: int = 900_000
     hand_overs_at_once: int = 16
     drain_retry_ms: int = 500

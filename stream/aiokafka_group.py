@@ -6,6 +6,7 @@ fences commits, and a commit names the membership that its assignment came with.
 
 import asyncio
 from collections.abc import Collection, Mapping
+from itertools import chain
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -18,7 +19,7 @@ from stream.aiokafka_border import (
     membership,
     position_of,
     reading_options,
-    record_of,
+    records_of,
     start_consumer,
     stop_consumer,
 )
@@ -170,7 +171,7 @@ class AiokafkaGroupReader:
                 # Records of an assignment whose callback is still on its way: ours already, and
                 # the consumer will not give them again.
                 self.assigned(consumer, consumer.assignment())
-            return [record_of(record) for batch in found.values() for record in batch]
+            return records_of(chain.from_iterable(found.values()))
 
     def _refused(self, error: kafka_errors.KafkaError) -> GroupRefused:
         said = (

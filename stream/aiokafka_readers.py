@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -11,7 +12,7 @@ from aiokafka import errors as kafka_errors
 from stream.aiokafka_border import (
     position_of,
     reading_options,
-    record_of,
+    records_of,
     start_consumer,
     stop_consumer,
 )
@@ -139,7 +140,7 @@ class AiokafkaRangeReader:
             await self._drop(lane)
             raise BrokerAway(f"reading {self._topic}: {error!r}") from error
         lane.next_offset = position
-        return [record_of(record) for record in found.get(tp, [])]
+        return records_of(found.get(tp, []))
 
     async def _watch(self, lane: _Lane, consumer: AIOKafkaConsumer, tp: TopicPartition) -> None:
         stalled = lane.watchdog.look(self._topic, {tp.partition: position_of(consumer, tp)})
@@ -210,7 +211,7 @@ class AiokafkaTailReader:
         except kafka_errors.KafkaError as error:
             await self._drop()
             raise BrokerAway(f"following {self._topic}: {error!r}") from error
-        records = [record_of(record) for batch in found.values() for record in batch]
+        records = records_of(chain.from_iterable(found.values()))
         for record in records:
             self._positions[record.partition] = record.offset + 1
         stalled = self._watchdog.look(

@@ -14,14 +14,13 @@ rounds' medians. What each side does with a record:
   `seq`, open text, checkpoint), the same two events of each sentence to an output topic, commits
   twice a second.
 
-What is not alike, and in whose favour. Our events may be dropped under load: `events` of a row says
-how many were. Where a release carries three segments hardly any are; with as many as it may carry
-more than half were, which the library cannot do, so that row is in our favour.
-Ours speaks each segment (a tick through session and egress, made by the stand-in for the stages)
-and refuses what is not exactly a record; the library does neither. The library commits twice a
-second, ours when the last commit is done, with a flush to the disk: so the library's rounds are
-longer, for its last records wait a quarter of a second on average for the commit that ends its
-round. Both producers wait for all replicas, of which there is one.
+What is not alike, and in whose favour. Ours speaks each segment (a tick through session and egress,
+made by the stand-in for the stages) and refuses what is not exactly a record; the library does
+neither. The library commits twice a second, ours when the last commit is done, with a flush to the
+disk: so the library's rounds are longer, for its last records wait a quarter of a second on average
+for the commit that ends its round. Our events may be dropped under load, the library's never: a
+round of ours ends when all of them are written, and a row says if any was dropped. Both producers
+wait for all replicas, of which there is one.
 
 A worker lets three segments of a live be released and not spoken, because its next owner would have
 to make them again; so three sentences is what one release carries. The library takes in one commit
@@ -198,7 +197,7 @@ async def _measure(kafka: str, folder: Path, ahead: int) -> list[Row]:
         else:
             found = [_beside_library(f"{LIBRARY_ROW}_{ahead}_ahead", feed, ours, stack, folder)]
         worker.go_on()
-        found[0]["events"] = _events(worker)
+        _tell_events(worker, found)
     for live_id, end in feed.ends.items():
         view = await get_live(db, live_id)
         assert view is not None
@@ -317,9 +316,14 @@ def _committed(
     raise TimeoutError(f"{group} did not come to the end within {within_s} s")
 
 
-def _events(worker: Peer) -> dict[str, int]:
+def _tell_events(worker: Peer, found: list[Row]) -> None:
+    """Into the rows that were measured with this worker."""
     counters = worker.ask(counters=True)["counters"]
-    return {"sent": counters["events_sent"], "dropped": counters["events_dropped"]}
+    sent, dropped = counters["events_sent"], counters["events_dropped"]
+    for one in found:
+        one["events"] = {"sent": sent, "dropped": dropped}
+        if dropped:
+            one["unit"] += f", {dropped} of {sent + dropped} events dropped"
 
 
 @contextlib.contextmanager

@@ -4,10 +4,10 @@
 
 `--ahead N` lets so many segments of a live be released and not spoken, instead of the usual ones.
 Reads one JSON object a line and answers with one each. `{"until": {live: offset}}` answers when
-the cursors of these lives have come so far, `{"released": true}` with every release since the last
-such question as [monotonic seconds, live, offset of the segment's first record], `{"counters":
-true}` with the worker's counters, `{"partitions": true}` with those in its custody. Ends when its
-input does.
+the cursors of these lives have come so far and every event is written, `{"released": true}` with
+every release since the last such question as [monotonic seconds, live, offset of the segment's
+first record], `{"counters": true}` with the worker's counters, `{"partitions": true}` with those in
+its custody. Ends when its input does.
 """
 
 import argparse
@@ -61,16 +61,18 @@ class Peer:
         return {"counters": {name: one for name, one in values.items() if isinstance(one, int)}}
 
     def _reached(self, wanted: dict[str, int]) -> bool:
+        """Takes out of `wanted` what came so far: looking again must not cost what is measured."""
         incarnation = self._worker.incarnation
         if incarnation is None:
             return False
-        sessions = incarnation.lives.sessions
-        for live_id, offset in wanted.items():
-            session = sessions.get(live_id)
+        while wanted:
+            live_id, offset = next(iter(wanted.items()))
+            session = incarnation.lives.sessions.get(live_id)
             queue = None if session is None else session.machine.queue
             if queue is None or queue.cursor < offset:
                 return False
-        return True
+            del wanted[live_id]
+        return not len(incarnation.announcer)
 
 
 async def serve(asked: argparse.Namespace) -> None:
