@@ -1,6 +1,6 @@
 """A stateful exactly-once consumer of quixstreams, doing the bookkeeping that a worker does.
 
-    python -m tests.bench.library_peer --kafka HOST:PORT --state DIR
+    python -m tests.bench.library_peer --kafka HOST:PORT --state DIR --group G --commit-s SECONDS
 
 Runs in a virtual environment of its own (see `rival_library`), so it imports nothing of ours. Per
 live it keeps next offset, last producer number, checkpoint and the open text in the library's
@@ -19,20 +19,19 @@ import fastavro
 from quixstreams import Application, message_context
 
 SINGLE_OBJECT_HEADER_BYTES = 10
-COMMIT_INTERVAL_S = 0.5
 STOPPED_MS_MAX = 90_000
 TEXT_CHARS_MAX = 16_384
 _SENTENCE = re.compile(r"[^.!?]*[.!?]\s+")
 
 
-def application(kafka: str, state: str, topic: str, schema: Any) -> Application:
+def application(asked: argparse.Namespace) -> Application:
     """What runs: one topic in, one out, state in between."""
     app = Application(
-        broker_address=kafka,
-        consumer_group="bench-library",
+        broker_address=asked.kafka,
+        consumer_group=asked.group,
         auto_offset_reset="latest",
-        commit_interval=COMMIT_INTERVAL_S,
-        state_dir=state,
+        commit_interval=asked.commit_s,
+        state_dir=asked.state,
         processing_guarantee="exactly-once",
         loglevel="WARNING",
         consumer_poll_timeout=0.05,
@@ -41,8 +40,8 @@ def application(kafka: str, state: str, topic: str, schema: Any) -> Application:
             "max.poll.interval.ms": STOPPED_MS_MAX + 60_000,
         },
     )
-    parsed = fastavro.parse_schema(schema)
-    source = app.topic(topic, key_deserializer="str", value_deserializer="bytes")
+    parsed = fastavro.parse_schema(json.loads(asked.schema))
+    source = app.topic(asked.topic, key_deserializer="str", value_deserializer="bytes")
     events = app.topic("bench.events", key_serializer="str", value_serializer="json")
 
     def take(value: bytes, state: Any) -> list[dict[str, Any]]:
@@ -80,8 +79,9 @@ def main() -> None:
     parser.add_argument("--state", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--schema", required=True)
-    asked = parser.parse_args()
-    app = application(asked.kafka, asked.state, asked.topic, json.loads(asked.schema))
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--commit-s", type=float, required=True)
+    app = application(parser.parse_args())
     print(json.dumps({"ready": True}), flush=True)
     app.run()
 
