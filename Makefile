@@ -61,7 +61,9 @@ $(COMPILED)/.ready: $(DEV_READY) pyproject.toml setup.py $(shell find $(PACKAGES
 	  { echo "A C compiler is missing: apt install gcc libc6-dev python3-dev" >&2; exit 1; }
 	@echo "Compiling the core ..."
 	@rm -rf build/lib.* build/temp.* build/bdist.* build/mypyc build/wheel $(COMPILED)
-	@DHSCHED_COMPILE=1 $(BIN)/uv build --quiet --python $(BIN)/python --wheel --no-build-isolation -o build/wheel .
+	@mkdir -p build
+	@DHSCHED_COMPILE=1 $(BIN)/uv build --python $(BIN)/python --wheel --no-build-isolation -o build/wheel . \
+	  >build/compile.log 2>&1 || { cat build/compile.log >&2; exit 1; }
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target $(COMPILED) build/wheel/*.whl
 	@touch $@
 
