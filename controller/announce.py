@@ -7,6 +7,7 @@ beside doing it. A few sends are under way at once: one slow partition does not 
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 import structlog
 
@@ -20,6 +21,7 @@ from stream.transport import Producer
 _log = structlog.get_logger(__name__)
 
 SENDS_MAX = 4
+ENCODED_AT_ONCE = 256
 
 
 class Announcer:
@@ -71,7 +73,19 @@ class Announcer:
             if not self._waiting:
                 self._has_work.clear()
             self._sending += count
-            self._tasks.spawn(self._send(events), "events")
+            # Here and not in the task below, where few events would overtake many.
+            records = await self._encoded(events)
+            self._tasks.spawn(self._send(records, count), "events")
+
+    async def _encoded(self, events: Sequence[LiveEvent]) -> list[tuple[bytes, bytes]]:
+        """After some of them others have their turn: there are ticks to be sent."""
+        records: list[tuple[bytes, bytes]] = []
+        for begin in range(0, len(events), ENCODED_AT_ONCE):
+            if begin:
+                await asyncio.sleep(0)
+            some = events[begin : begin + ENCODED_AT_ONCE]
+            records += [record for event in some if (record := _encoded(event)) is not None]
+        return records
 
     async def flush(self, timeout_ms: int) -> None:
         """Wait until everything is sent, or the time is over."""
@@ -81,15 +95,14 @@ class Announcer:
                 return
             await asyncio.sleep(0.01)
 
-    async def _send(self, events: list[LiveEvent]) -> None:
+    async def _send(self, records: list[tuple[bytes, bytes]], count: int) -> None:
         written = 0
         try:
-            records = [record for event in events if (record := _encoded(event)) is not None]
             written = await self._producer.send_all(EVENTS_TOPIC, records)
         finally:
             self._counters.events_sent += written
-            self._counters.events_dropped += len(events) - written
-            self._sending -= len(events)
+            self._counters.events_dropped += count - written
+            self._sending -= count
             self._places.release()
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from controller.announce import SENDS_MAX, Announcer
+from controller.announce import ENCODED_AT_ONCE, SENDS_MAX, Announcer
 from controller.counters import Counters
 from controller.tasks import Tasks
 from schemas.events import EventKind, LiveEvent
@@ -118,3 +118,26 @@ async def test_an_event_that_cannot_be_written_harms_no_other(make: Make) -> Non
     await announcer.flush(10_000)
     assert topic.sends == [["2"]]
     assert (counters.events_sent, counters.events_dropped) == (1, 1)
+
+
+async def test_others_have_their_turn_while_many_are_encoded(make: Make) -> None:
+    topic, counters = Topic(), Counters()
+    topic.open.set()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while not topic.sends:
+            turns += 1
+            await asyncio.sleep(0)
+
+    few, many = 3, 8 * ENCODED_AT_ONCE
+    announcer = make(topic, counters, waiting_max=many + few, at_once=many)
+    for number in range(many + few):
+        announcer.say(event(number))
+    watching = asyncio.ensure_future(others())
+    await announcer.flush(10_000)
+    await watching
+    assert turns >= 8
+    sent = [event_id for send in topic.sends for event_id in send]
+    assert sent == [str(number) for number in range(many + few)], "few do not overtake many"
