@@ -99,7 +99,8 @@ test-chaos: compile
 
 test-compiled: compile
 	$(PYTEST_COMPILED) tests/compiled
-	$(PYTEST_COMPILED) tests/unit/controller tests/unit/schemas
+	$(PYTEST_COMPILED) tests/unit/controller tests/unit/schemas \
+	  $(foreach what,auto_create custody faults moves paced speaks,tests/integration/test_controller_$(what).py)
 
 test-sim:
 	nice -n 10 $(BIN)/python -m pytest tests/sim
