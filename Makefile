@@ -87,7 +87,6 @@ test: export PYTHONDONTWRITEBYTECODE :=
 # in one piece when it has ended, and it takes both to succeed.
 test: $(DEV_READY)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
-	@$(MAKE) --no-print-directory compile
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-chaos test-sim
 	@$(MAKE) --no-print-directory test-compiled
 

@@ -74,10 +74,10 @@ class Announcer:
                 self._has_work.clear()
             self._sending += count
             # Here and not in the task below, where few events would overtake many.
-            records = await self._encoded(events)
+            records = await self._records_of(events)
             self._tasks.spawn(self._send(records, count), "events")
 
-    async def _encoded(self, events: Sequence[LiveEvent]) -> list[tuple[bytes, bytes]]:
+    async def _records_of(self, events: Sequence[LiveEvent]) -> list[tuple[bytes, bytes]]:
         """After some of them others have their turn: there are ticks to be sent."""
         records: list[tuple[bytes, bytes]] = []
         for begin in range(0, len(events), ENCODED_AT_ONCE):

@@ -159,14 +159,13 @@ class Session:
     def room(self) -> tuple[int, int]:
         """How many records and characters may still be kept."""
         queue = self.machine.queue
-        return (0, 0) if queue is None else (queue.records_room, queue.chars_room)
+        return (0, 0) if queue is None else queue.room
 
     @property
     def roomy(self) -> bool:
         """Whether half of what may be kept is free."""
-        records, chars = self.room
-        limits = self._parts.limits.queue
-        return 2 * records >= limits.records_max and 2 * chars >= limits.chars_max
+        queue = self.machine.queue
+        return queue is not None and queue.roomy
 
     @property
     def first_unreleased(self) -> int | None:

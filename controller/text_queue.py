@@ -122,14 +122,15 @@ class TextQueue:
     # -- what it holds
 
     @property
-    def records_room(self) -> int:
-        """How many more records may be kept."""
-        return self._limits.records_max - len(self._entries)
+    def room(self) -> tuple[int, int]:
+        """How many more records and characters may be kept."""
+        return self._limits.records_max - len(self._entries), self._limits.chars_max - self._size
 
     @property
-    def chars_room(self) -> int:
-        """How many more characters may be kept."""
-        return self._limits.chars_max - self._size
+    def roomy(self) -> bool:
+        """Whether half of what may be kept is free."""
+        records, chars = self.room
+        return 2 * records >= self._limits.records_max and 2 * chars >= self._limits.chars_max
 
     @property
     def ready(self) -> int:

@@ -104,12 +104,10 @@ async def stop_consumer(consumer: AIOKafkaConsumer) -> None:
     finally:
         left = _reading_tasks(consumer)
         for task in left:
+            task.add_done_callback(read_outcome)
             task.cancel()
     if left:
-        done, running = await asyncio.wait(left, timeout=STOP_TIMEOUT_S)
-        for task in done:
-            if not task.cancelled():
-                task.exception()
+        _, running = await asyncio.wait(left, timeout=STOP_TIMEOUT_S)
         if running:
             _log.warning("kafka_reader_left_behind", tasks=len(running))
 
@@ -159,8 +157,7 @@ async def _end_sender(inner: Any) -> None:
         task.cancel()
         await asyncio.wait([task], timeout=STOP_TIMEOUT_S / _CANCELS_MAX)
         if task.done():
-            if not task.cancelled():
-                task.exception()
+            read_outcome(task)
             return
     _log.warning("kafka_sender_left_behind")
 
@@ -180,6 +177,12 @@ async def _stop(what: str, stopping: Coroutine[Any, Any, None], client: Any) -> 
         async with asyncio.timeout(STOP_TIMEOUT_S):
             await client.close()
     return False
+
+
+def read_outcome(answer: "asyncio.Future[Any]") -> None:
+    """For a done callback: nobody else may be left to read it, and asyncio would complain."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def membership(consumer: AIOKafkaConsumer) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 
 from schemas.partition import partition_of
-from stream.aiokafka_border import ask, connection_options, stop_producer
+from stream.aiokafka_border import ask, connection_options, read_outcome, stop_producer
 from stream.settings import KafkaSettings
 from stream.transport import (
     BrokerAway,
@@ -155,7 +155,7 @@ class AiokafkaProducer:
             raise SendRefused("the record is too large")
         try:
             answer: asyncio.Future[Any] = await inner.send_batch(batch, topic, partition=partition)
-            answer.add_done_callback(_read)
+            answer.add_done_callback(read_outcome)
             # Not awaited itself: it is aiokafka's shield, which a cancellation of ours would take
             # off the batch, and then nobody reads the batch's error. Nor does a producer that is
             # stopped, and cancels it, cancel us.
@@ -180,7 +180,7 @@ class AiokafkaProducer:
         self, inner: AIOKafkaProducer, answer: "asyncio.Future[Any]", until_s: float
     ) -> Sent:
         # Nobody may be left to read an answer that comes after the deadline.
-        answer.add_done_callback(_read)
+        answer.add_done_callback(read_outcome)
         try:
             async with asyncio.timeout_at(until_s):
                 # Shielded: the batch goes on without us, and stays able to answer others.
@@ -273,8 +273,3 @@ async def _start(producer: AIOKafkaProducer, idempotent: bool) -> None:
         if idempotent:
             raise NotIdempotent(repr(error)) from error
         raise
-
-
-def _read(answer: "asyncio.Future[Any]") -> None:
-    if not answer.cancelled():
-        answer.exception()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.core import core_modules
+from tests.support.core import core_files
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
@@ -80,9 +80,9 @@ def test_a_module_that_says_it_is_pure_is_pure(path: Path) -> None:
     assert impurities(path.read_text()) == []
 
 
-@pytest.mark.parametrize("name", core_modules())
-def test_what_is_compiled_waits_for_nothing(name: str) -> None:
-    assert impurities((ROOT / f"{name.replace('.', '/')}.py").read_text()) == []
+@pytest.mark.parametrize("file", core_files())
+def test_what_is_compiled_waits_for_nothing(file: str) -> None:
+    assert impurities((ROOT / file).read_text()) == []
 
 
 def test_the_protocol_cores_say_they_are_pure() -> None:

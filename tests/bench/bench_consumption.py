@@ -177,8 +177,7 @@ async def _measure(kafka: str, folder: Path, ahead: int) -> list[Row]:
     await ensure_topics(transport, kafka)
     partitions = await transport.partition_count(TEXT_TOPIC)
     db = await open_database(store)
-    with contextlib.ExitStack() as stack:
-        worker = stack.enter_context(_worker(kafka, store, ahead))
+    with _worker(kafka, store, ahead) as worker:
         for number, live_id in enumerate(feed.lives):
             request = CreateLive(
                 live_id,
@@ -194,10 +193,9 @@ async def _measure(kafka: str, folder: Path, ahead: int) -> list[Row]:
         worker.ask(until=dict.fromkeys(feed.lives, 0))
         ours = Side(worker, lambda fed: _answered(worker, until=fed.ends))
         if ahead == SessionLimits().segments_ahead_max:
-            bare = stack.enter_context(_peer("tests.bench.bare_peer", "--kafka", kafka))
-            against = Side(bare, lambda fed: _answered(bare, until={"records": fed.produced}))
-            found = _beside(feed, ours, against)
-            bare.close()
+            with _peer("tests.bench.bare_peer", "--kafka", kafka) as bare:
+                against = Side(bare, lambda fed: _answered(bare, until={"records": fed.produced}))
+                found = _beside(feed, ours, against)
             for name, commit_s in ((LIBRARY_ROW, SELDOM_S), (f"{LIBRARY_ROW}_often", OFTEN_S)):
                 found.append(_beside_library(name, feed, ours, folder, commit_s))
         else:

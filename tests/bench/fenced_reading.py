@@ -96,7 +96,8 @@ class FencedLive:
     def room(self) -> int:
         """How many records its queue takes."""
         assert self.machine.queue is not None
-        return min(self.machine.queue.records_room, self.machine.queue.chars_room // 100)
+        records, chars = self.machine.queue.room
+        return min(records, chars // 100)
 
 
 async def read_fenced(records: Iterable[CapturedRecord], live_ids: list[str]) -> Ring:

@@ -76,12 +76,11 @@ class Carrier:
     @property
     def room(self) -> tuple[int, int]:
         queue = self.machine.queue
-        return (0, 0) if queue is None else (queue.records_room, queue.chars_room)
+        return (0, 0) if queue is None else queue.room
 
     @property
     def roomy(self) -> bool:
-        records, chars = self.room
-        return 2 * records >= LIMITS.queue.records_max and 2 * chars >= LIMITS.queue.chars_max
+        return self.machine.queue is not None and self.machine.queue.roomy
 
     @property
     def first_unreleased(self) -> int | None:

@@ -6,6 +6,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.support.demands import demanded
+
 ROOT = Path(__file__).parents[2]
 _COMPILED = tuple(EXTENSION_SUFFIXES)
 
@@ -14,19 +16,19 @@ class NotCompiled(RuntimeError):
     """What should run compiled would run from its source; the message says how to change that."""
 
 
-def core_modules() -> list[str]:
-    """What pyproject.toml names as the core, as names to import."""
+def core_files() -> list[str]:
+    """What pyproject.toml names as the core, from the project's root."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    files: list[str] = project["tool"]["dhsched"]["core"]
-    return [file.removesuffix(".py").replace("/", ".") for file in files]
+    return list(project["tool"]["dhsched"]["core"])
 
 
 def core_kind() -> str:
     """Raises NotCompiled where `DHSCHED_REQUIRE_COMPILED` asks for more than there is."""
-    python = [name for name in core_modules() if not _file(name).endswith(_COMPILED)]
+    names = [file.removesuffix(".py").replace("/", ".") for file in core_files()]
+    python = [name for name in names if not _file(name).endswith(_COMPILED)]
     if not python:
         return "compiled"
-    if os.environ.get("DHSCHED_REQUIRE_COMPILED", "") not in ("", "0"):
+    if demanded("COMPILED"):
         raise NotCompiled(
             f"{', '.join(python)} would run from the source: `make compile` builds them, and "
             "the Makefile's test-compiled shows how they are found"

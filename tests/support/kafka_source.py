@@ -17,6 +17,7 @@ import pytest
 from stream.embedded import EmbeddedBroker, EmbeddedBrokerFailed
 from stream.settings import EMBEDDED_CLUSTER_ID
 from tests.support.apache_kafka import ApacheKafka, KafkaUnavailable, free_port
+from tests.support.demands import demanded
 from tests.support.kafka_ready import cluster_id
 from tests.support.kafka_tools import tools
 
@@ -38,7 +39,7 @@ class NoKafka(Exception):
 
 
 def required() -> bool:
-    return os.environ.get("DHSCHED_REQUIRE_KAFKA", "") not in ("", "0")
+    return demanded("KAFKA")
 
 
 @contextmanager

@@ -65,7 +65,7 @@ class Owner:
     @property
     def room(self) -> tuple[int, int]:
         queue = self.machine.queue
-        return (0, 0) if queue is None else (queue.records_room, queue.chars_room)
+        return (0, 0) if queue is None else queue.room
 
     @property
     def roomy(self) -> bool:

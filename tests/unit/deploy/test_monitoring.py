@@ -1,13 +1,13 @@
 """Rules and dashboard ask for what the roles export, and promtool takes the rules."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
 
 import pytest
 
+from tests.support.demands import demanded
 from tests.support.exported import exported, series
 from tests.unit.deploy.files import DEPLOY, documents, queries
 
@@ -92,7 +92,7 @@ def test_the_dashboard_asks_the_source_that_is_provisioned() -> None:
 def test_promtool_takes_the_rules_and_their_tests() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
-        if os.environ.get("DHSCHED_REQUIRE_PROMTOOL", "") not in ("", "0"):
+        if demanded("PROMTOOL"):
             pytest.fail("DHSCHED_REQUIRE_PROMTOOL is set: apt install prometheus")
         pytest.skip("no promtool: apt install prometheus")
     rules = sorted(str(path) for path in (PROMETHEUS / "rules").glob("*.yml"))

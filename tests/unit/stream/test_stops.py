@@ -134,17 +134,22 @@ async def test_a_batch_that_was_put_back_for_another_try_is_let_go_in_silence() 
     sent.cancel()
 
 
+def member_that_cannot_leave(**tasks: "asyncio.Task[None]") -> Any:
+    consumer: Any = AIOKafkaConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")
+    consumer.subscribe(["text"])
+    consumer._fetcher = Fetcher(consumer._client, consumer._subscription)
+    consumer._coordinator = SimpleNamespace(close=for_ever, **tasks)
+    return consumer
+
+
 async def test_a_reader_that_cannot_leave_its_group_leaves_no_task_waiting(
     monkeypatch: Any,
 ) -> None:
     """With aiokafka's own stop and fetcher, which waits for an assignment that never comes."""
     monkeypatch.setattr(aiokafka_border, "STOP_TIMEOUT_S", 0.3)
     before = asyncio.all_tasks()
-    consumer: Any = AIOKafkaConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")
-    consumer.subscribe(["text"])
-    consumer._fetcher = Fetcher(consumer._client, consumer._subscription)
     heartbeat = asyncio.get_running_loop().create_task(for_ever())
-    consumer._coordinator = SimpleNamespace(close=for_ever, _heartbeat_task=heartbeat)
+    consumer = member_that_cannot_leave(_heartbeat_task=heartbeat)
     async with asyncio.timeout(WAIT_S):
         await stop_consumer(consumer)
     assert heartbeat.cancelled()
@@ -153,10 +158,7 @@ async def test_a_reader_that_cannot_leave_its_group_leaves_no_task_waiting(
 
 async def test_nor_does_one_whose_stop_is_given_up(monkeypatch: Any) -> None:
     before = asyncio.all_tasks()
-    consumer: Any = AIOKafkaConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")
-    consumer.subscribe(["text"])
-    consumer._fetcher = Fetcher(consumer._client, consumer._subscription)
-    consumer._coordinator = SimpleNamespace(close=for_ever)
+    consumer = member_that_cannot_leave()
     stopping = asyncio.get_running_loop().create_task(stop_consumer(consumer))
     await asyncio.sleep(0)
     stopping.cancel()
