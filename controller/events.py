@@ -7,24 +7,27 @@ PURE.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final, final
 
 from controller.fence import Permit
 from controller.session_states import EventName
 from schemas.bad_record import DeadLetterReason
 from schemas.options import LiveOptions
-from schemas.quick_init import quick_init
 from schemas.store_values import Checkpoint, Cursor, Generation
 from schemas.text_record import TextRecord
+from schemas.value import Value
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class Accepted:
+@final
+class Accepted(Value):
     """A record of this live that could be read and was not seen before."""
 
-    offset: int
-    record: TextRecord
+    __match_args__ = ("offset", "record")
+    __slots__ = __match_args__
+
+    def __init__(self, offset: int, record: TextRecord) -> None:
+        self.offset: Final = offset
+        self.record: Final = record
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +71,17 @@ class ClaimRefused:
     actual: Generation | None
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class RecordsRead:
+@final
+class RecordsRead(Value):
     """Records in offset order. Every record of this live below `read_to` has been handed over."""
 
     name: ClassVar[EventName] = EventName.RECORDS_READ
-    records: tuple[Incoming, ...]
-    read_to: int
+    __match_args__ = ("records", "read_to")
+    __slots__ = __match_args__
+
+    def __init__(self, records: tuple[Incoming, ...], read_to: int) -> None:
+        self.records: Final = records
+        self.read_to: Final = read_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +112,16 @@ class ReleaseTurn:
     name: ClassVar[EventName] = EventName.RELEASE_TURN
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class ReleaseDone:
+@final
+class ReleaseDone(Value):
     """The requested commit happened, under our generation. The permit is good for its segments."""
 
     name: ClassVar[EventName] = EventName.RELEASE_DONE
-    permit: Permit
+    __match_args__ = ("permit",)
+    __slots__ = __match_args__
+
+    def __init__(self, permit: Permit) -> None:
+        self.permit: Final = permit
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +168,19 @@ class BindRefused:
     retryable: bool
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class TickSent:
+@final
+class TickSent(Value):
     """A tick with speech went out to the viewers. `sample_end`: spoken up to it, 24 kHz."""
 
     name: ClassVar[EventName] = EventName.TICK_SENT
-    segment_id: int
-    sample_end: int
-    last: bool
-    muted: bool
+    __match_args__ = ("segment_id", "sample_end", "last", "muted")
+    __slots__ = __match_args__
+
+    def __init__(self, segment_id: int, sample_end: int, last: bool, muted: bool) -> None:
+        self.segment_id: Final = segment_id
+        self.sample_end: Final = sample_end
+        self.last: Final = last
+        self.muted: Final = muted
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,31 +6,46 @@ out in order, at once; those that wait for the outside are begun and answer late
 PURE.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final, final
 
 from controller.fence import Permit
 from schemas.bad_record import DeadLetterReason
-from schemas.events import EventKind
+from schemas.events import EventData, EventKind
 from schemas.options import LiveOptions
-from schemas.quick_init import quick_init
 from schemas.store_values import Checkpoint, SegmentBounds
+from schemas.value import Value
 
-EventData = Mapping[str, str | int | float | bool | None]
 
-
-@quick_init
-@dataclass(frozen=True, slots=True)
-class SpokenSegment:
+@final
+class SpokenSegment(Value):
     """One segment as it goes to the stages. `skip_samples` (24 kHz) were sent by an earlier owner
     or binding; `seed` and `segment_id` depend on the live and on where the segment starts only."""
 
-    segment_id: int
-    bounds: SegmentBounds
-    text: str
-    seed: int
-    utterance: int
-    skip_samples: int = 0
+    __match_args__ = ("segment_id", "bounds", "text", "seed", "utterance", "skip_samples")
+    __slots__ = __match_args__
+
+    def __init__(
+        self,
+        segment_id: int,
+        bounds: SegmentBounds,
+        text: str,
+        seed: int,
+        utterance: int,
+        skip_samples: int = 0,
+    ) -> None:
+        self.segment_id: Final = segment_id
+        self.bounds: Final = bounds
+        self.text: Final = text
+        self.seed: Final = seed
+        self.utterance: Final = utterance
+        self.skip_samples: Final = skip_samples
+
+    def skipping(self, samples: int) -> "SpokenSegment":
+        """The same, of which so many samples were sent already."""
+        return SpokenSegment(
+            self.segment_id, self.bounds, self.text, self.seed, self.utterance, samples
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +103,53 @@ class WantRelease:
     what is asked for then is planned on everything that came meanwhile."""
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class RequestRelease:
+@final
+class RequestRelease(Value):
     """Commit this step under our generation. Answers ReleaseDone, ReleaseStale or CursorFound.
 
     The permit that comes with ReleaseDone is good for `segments`, once each.
     """
 
-    release_id: str
-    expected_next_offset: int
-    new_next_offset: int
-    last_seq: int | None
-    checkpoint: Checkpoint
-    skipped: tuple[int, int] | None
-    segments: tuple[SpokenSegment, ...]
+    __match_args__ = (
+        "release_id",
+        "expected_next_offset",
+        "new_next_offset",
+        "last_seq",
+        "checkpoint",
+        "skipped",
+        "segments",
+    )
+    __slots__ = __match_args__
+
+    def __init__(
+        self,
+        release_id: str,
+        expected_next_offset: int,
+        new_next_offset: int,
+        last_seq: int | None,
+        checkpoint: Checkpoint,
+        skipped: tuple[int, int] | None,
+        segments: tuple[SpokenSegment, ...],
+    ) -> None:
+        self.release_id: Final = release_id
+        self.expected_next_offset: Final = expected_next_offset
+        self.new_next_offset: Final = new_next_offset
+        self.last_seq: Final = last_seq
+        self.checkpoint: Final = checkpoint
+        self.skipped: Final = skipped
+        self.segments: Final = segments
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class Feed:
+@final
+class Feed(Value):
     """Let the segment into the first ring. Answers FeedRefused when there is no room."""
 
-    permit: Permit
-    segment: SpokenSegment
+    __match_args__ = ("permit", "segment")
+    __slots__ = __match_args__
+
+    def __init__(self, permit: Permit, segment: SpokenSegment) -> None:
+        self.permit: Final = permit
+        self.segment: Final = segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +190,24 @@ class ConfirmGone:
     """Say that nothing of this generation runs here any more. Answers GoneConfirmed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+@final
+class Publish(Value):
     """An event for the events topic; it never waits. `source_event_id` names the record."""
 
-    kind: EventKind
-    source_event_id: str = ""
-    offset: int | None = None
-    data: EventData = field(default_factory=dict[str, "str | int | float | bool | None"])
+    __match_args__ = ("kind", "source_event_id", "offset", "data")
+    __slots__ = __match_args__
+
+    def __init__(
+        self,
+        kind: EventKind,
+        source_event_id: str = "",
+        offset: int | None = None,
+        data: EventData | None = None,
+    ) -> None:
+        self.kind: Final = kind
+        self.source_event_id: Final = source_event_id
+        self.offset: Final = offset
+        self.data: Final[EventData] = {} if data is None else data
 
 
 @dataclass(frozen=True, slots=True)

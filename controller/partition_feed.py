@@ -8,7 +8,7 @@ a batch is routed whole, and each live gets at most one event per batch.
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from controller.counters import Counters
 from controller.events import Accepted, Event, Incoming, InterruptSeen, RecordsRead, Refused
@@ -17,6 +17,9 @@ from controller.records import Decoder
 from schemas.bad_record import DeadLetterReason
 from schemas.text_record import TextRecord
 from stream.transport import KafkaRecord
+
+_KEEP: Final = Look.KEEP
+_PASS: Final = Look.PASS
 
 
 class LiveInput(Protocol):
@@ -92,12 +95,12 @@ class Route:
         decoded = decoder.decode(raw)
         record = decoded if isinstance(decoded, TextRecord) else None
         look = ahead.look(offset, record, self._records > 0 and self._chars > 0)
-        if look is Look.KEEP and record is not None:
+        if look is _KEEP and record is not None:
             self._batch.append(Accepted(offset, record))
             self._records -= 1
             self._chars -= len(record.text)
             return True
-        if look is Look.PASS:
+        if look is _PASS:
             return False
         if look is Look.INTERRUPT and record is not None:
             # What is handed over first may end the live, and then this is not its to finish.

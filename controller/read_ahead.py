@@ -16,6 +16,7 @@ PURE.
 """
 
 from enum import Enum
+from typing import Final
 
 from schemas.text_record import RecordKind, TextRecord
 
@@ -31,6 +32,12 @@ class Look(Enum):
     """Hand it over, in order, as refused: its `seq` was seen."""
     INTERRUPT = 3
     """Hand it over at once."""
+
+
+# Looking a member up takes longer than all else that is done for most records.
+_KEEP: Final = Look.KEEP
+_PASS: Final = Look.PASS
+_TEXT: Final = RecordKind.TEXT
 
 
 class ReadAhead:
@@ -93,11 +100,11 @@ class ReadAhead:
     def look(self, offset: int, record: TextRecord | None, room: bool) -> Look:
         """Decide about the record at `offset`; `record` is None when it could not be read."""
         if offset < self.kept_to:
-            return Look.PASS
+            return _PASS
         if (
             room
             and record is not None
-            and record.kind is RecordKind.TEXT
+            and record.kind is _TEXT
             and offset >= self.scanned_to
             and offset >= self._released_below
             and not self.holed
@@ -133,12 +140,12 @@ class ReadAhead:
             last = floor
         new = seq is None or last is None or seq > last
         self._scan_seq = self._kept_seq = seq if new and seq is not None else last
-        return Look.KEEP if new else Look.DUPLICATE
+        return _KEEP if new else Look.DUPLICATE
 
     def _scan(self, offset: int, record: TextRecord | None, room: bool) -> Look:
         self.scanned_to = offset + 1
         if self._close_at is not None:
-            return Look.PASS
+            return _PASS
         duplicate = False
         if record is not None:
             if offset >= self._released_below:
@@ -156,27 +163,27 @@ class ReadAhead:
                     self._close_at = offset
         if self.holed or not room:
             self.holed = self._blocked = True
-            return Look.PASS
+            return _PASS
         self.kept_to = offset + 1
         self._kept_seq = self._scan_seq
-        return Look.DUPLICATE if duplicate else Look.KEEP
+        return Look.DUPLICATE if duplicate else _KEEP
 
     def _refill(self, offset: int, record: TextRecord | None, room: bool) -> Look:
         beyond_close = self._close_at is not None and offset > self._close_at
         if not self._covers or self._blocked or beyond_close:
-            return Look.PASS
+            return _PASS
         if not room:
             self._blocked = True
-            return Look.PASS
+            return _PASS
         self.kept_to = offset + 1
         if record is None:
-            return Look.KEEP
+            return _KEEP
         if offset >= self._released_below:
             self._kept_seq = _later(self._kept_seq, self._floor_seq)
         if _seen(record.seq, self._kept_seq):
             return Look.DUPLICATE
         self._kept_seq = _later(self._kept_seq, record.seq)
-        return Look.KEEP
+        return _KEEP
 
 
 def _seen(seq: int | None, last: int | None) -> bool:

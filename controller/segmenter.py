@@ -9,7 +9,7 @@ PURE.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from typing import Final, final
 
 from controller.sentence_ends import (
     SegmenterLimits,
@@ -19,8 +19,8 @@ from controller.sentence_ends import (
     skip_space,
     speakable,
 )
-from schemas.quick_init import quick_init
 from schemas.store_values import SegmentBounds
+from schemas.value import Value
 
 __all__ = ["Cut", "Segmenter", "SegmenterLimits", "TextMissing", "cut_text"]
 
@@ -29,21 +29,38 @@ class TextMissing(LookupError):
     """A record that a segment was made of is not there any more (retention, compaction)."""
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class Cut:
+@final
+class Cut(Value):
     """One segment. Its start names its first character, its end lies behind its last one.
 
     `whole`: the record at `bounds.end_offset` is used up. `speak` is False for white space and
     other text that nobody would hear. `ends_turn`: an END_TURN follows it.
     """
 
-    bounds: SegmentBounds
-    text: str
-    source_event_id: str
-    whole: bool
-    speak: bool
-    ends_turn: bool = False
+    __match_args__ = ("bounds", "text", "source_event_id", "whole", "speak", "ends_turn")
+    __slots__ = __match_args__
+
+    def __init__(
+        self,
+        bounds: SegmentBounds,
+        text: str,
+        source_event_id: str,
+        whole: bool,
+        speak: bool,
+        ends_turn: bool = False,
+    ) -> None:
+        self.bounds: Final = bounds
+        self.text: Final = text
+        self.source_event_id: Final = source_event_id
+        self.whole: Final = whole
+        self.speak: Final = speak
+        self.ends_turn: Final = ends_turn
+
+    def ending_turn(self) -> "Cut":
+        """The same, with an END_TURN behind it."""
+        return Cut(
+            self.bounds, self.text, self.source_event_id, self.whole, self.speak, ends_turn=True
+        )
 
 
 _Piece = tuple[int, int, int, int, str]
@@ -137,7 +154,7 @@ class Segmenter:
         """Cut all that is open: the producer says that nothing belongs to it any more."""
         cuts = self.flush()
         if cuts:
-            cuts[-1] = replace(cuts[-1], ends_turn=True)
+            cuts[-1] = cuts[-1].ending_turn()
         self._first = True
         return cuts
 

@@ -17,25 +17,26 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final, final
 
-from schemas.quick_init import quick_init
+from schemas.value import Value
 
-LOOKAHEAD_CHARS = 16
+LOOKAHEAD_CHARS: Final = 16
 """How far behind a mark is looked for each of: further marks, closing quotes, white space."""
-MARGIN_CHARS = 3 * LOOKAHEAD_CHARS
+MARGIN_CHARS: Final = 3 * LOOKAHEAD_CHARS
 """What must be known behind the hard limit before a cut there is certain."""
 
-_STRONG = ".!?…。！？｡．"
-_CJK_STOPS = "。！？｡．"
-_CLAUSE = ",;:—、，；："
-_CJK_CLAUSE = "—、，；："
-_CLOSERS = "\"'”’»)]}」』】）》"
-_LIST_MARKS = "-*•–"
-_CANDIDATE = re.compile(f"[{re.escape(_STRONG + _CLAUSE)}\n]")
-_HEARD = re.compile(r"[^\W_]")  # What `str.isalnum` says of a character.
-_WORD_BEFORE = re.compile(r"[^\s\"'“‘«(\[]*$")
-_DOTTED = re.compile(r"[A-Za-z](\.[A-Za-z])+")
-_NOT_AT_END = frozenset(
+_STRONG: Final = ".!?…。！？｡．"
+_CJK_STOPS: Final = "。！？｡．"
+_CLAUSE: Final = ",;:—、，；："
+_CJK_CLAUSE: Final = "—、，；："
+_CLOSERS: Final = "\"'”’»)]}」』】）》"
+_LIST_MARKS: Final = "-*•–"
+_CANDIDATE: Final = re.compile(f"[{re.escape(_STRONG + _CLAUSE)}\n]")
+_HEARD: Final = re.compile(r"[^\W_]")  # What `str.isalnum` says of a character.
+_WORD_BEFORE: Final = re.compile(r"[^\s\"'“‘«(\[]*$")
+_DOTTED: Final = re.compile(r"[A-Za-z](\.[A-Za-z])+")
+_NOT_AT_END: Final = frozenset(
     [
         "mr",
         "mrs",
@@ -93,15 +94,18 @@ class SegmenterLimits:
     settled_ms: int = 60
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class Found:
+@final
+class Found(Value):
     """`cut` is the index behind the piece, None while undecided; go on searching from `scan`.
     `clause` is the last place seen where a clause ends, -1 for none."""
 
-    cut: int | None
-    scan: int
-    clause: int
+    __match_args__ = ("cut", "scan", "clause")
+    __slots__ = __match_args__
+
+    def __init__(self, cut: int | None, scan: int, clause: int) -> None:
+        self.cut: Final = cut
+        self.scan: Final = scan
+        self.clause: Final = clause
 
 
 class _Verdict(Enum):

@@ -7,6 +7,7 @@ PURE.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Final, final
 
 from controller import events as ev
 from controller import instructions as do
@@ -20,10 +21,12 @@ from controller.text_queue import QueueLimits, Step, TextQueue
 from schemas.bad_record import DeadLetterReason
 from schemas.events import EventKind
 from schemas.options import LiveOptions
-from schemas.quick_init import quick_init
 from schemas.store_values import Checkpoint, Generation, SegmentBounds
+from schemas.value import Value
 
-_RUNNING = frozenset({State.IDLE, State.SPEAKING})
+_IDLE: Final = State.IDLE
+_SPEAKING: Final = State.SPEAKING
+_RUNNING: Final = frozenset({_IDLE, _SPEAKING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +46,28 @@ class SessionLimits:
     segmenter: SegmenterLimits = field(default_factory=SegmenterLimits)
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class Ask:
+@final
+class Ask(Value):
     """The release under way: what was asked, and what follows when it is committed."""
 
-    request: do.RequestRelease
-    step: Step | None = None
-    spoken: tuple[Spoken, ...] = ()
-    interrupt: ev.InterruptSeen | None = None
-    close_event_id: str | None = None
-    stops: bool = False
+    __match_args__ = ("request", "step", "spoken", "interrupt", "close_event_id", "stops")
+    __slots__ = __match_args__
+
+    def __init__(
+        self,
+        request: do.RequestRelease,
+        step: Step | None = None,
+        spoken: tuple[Spoken, ...] = (),
+        interrupt: ev.InterruptSeen | None = None,
+        close_event_id: str | None = None,
+        stops: bool = False,
+    ) -> None:
+        self.request: Final = request
+        self.step: Final = step
+        self.spoken: Final = spoken
+        self.interrupt: Final = interrupt
+        self.close_event_id: Final = close_event_id
+        self.stops: Final = stops
 
 
 class SessionCore:
@@ -107,7 +121,7 @@ class SessionCore:
         """The next moment at which TimeReached has something to do."""
         if self.state is State.CATCHING_UP:
             return self._retry_ms
-        if self.state not in (State.IDLE, State.SPEAKING):
+        if self.state not in _RUNNING:
             return None
         soonest_ms = self._quiet_deadline_ms()
         if self._retry_ms is not None:
@@ -189,7 +203,7 @@ class SessionCore:
         if self._ask is None and not self._wanted and self._has_release(queue, now_ms):
             self._wanted = True
             self._out.append(do.WantRelease())
-        self._move(State.SPEAKING if len(self.speech) else State.IDLE)
+        self._move(_SPEAKING if len(self.speech) else _IDLE)
 
     def _has_release(self, queue: TextQueue, now_ms: int) -> bool:
         """Whether planning could find something. Cheap, for it is asked after every event."""

@@ -16,7 +16,7 @@ PURE.
 """
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from controller import events as ev
 from controller import instructions as do
@@ -34,7 +34,7 @@ from schemas.store_values import Checkpoint
 
 __all__ = ["SessionLimits", "SessionMachine"]
 
-CLOSE_REASON = "close_record"
+CLOSE_REASON: Final = "close_record"
 """Why a live is closed that met a CLOSE in its stream."""
 
 

@@ -42,6 +42,9 @@ class State(StrEnum):
     GONE = "gone"
     """Nothing of the live is left here."""
 
+    # An enum's own runs as Python, and the table is looked into at every event.
+    __hash__ = str.__hash__
+
 
 class EventName(StrEnum):
     """The events by name, so that the table does not depend on their shape."""
@@ -70,6 +73,8 @@ class EventName(StrEnum):
     STOP_ASKED = "stop_asked"
     CLOSE_DONE = "close_done"
     GONE_CONFIRMED = "gone_confirmed"
+
+    __hash__ = str.__hash__
 
 
 IGNORED: frozenset[State] = frozenset()

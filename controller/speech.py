@@ -4,16 +4,17 @@ PURE.
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Final
 
 from controller.instructions import SpokenSegment
 from controller.segmenter import Cut
 from schemas.store_values import SegmentBounds
 from schemas.text_record import TEXT_BYTES_MAX
 
-_CHAR_BITS = TEXT_BYTES_MAX.bit_length()
-_OFFSET_MAX = 1 << (63 - _CHAR_BITS)
+_CHAR_BITS: Final = TEXT_BYTES_MAX.bit_length()
+_OFFSET_MAX: Final = 1 << (63 - _CHAR_BITS)
 
 
 def segment_id_of(bounds: SegmentBounds) -> int:
@@ -32,18 +33,32 @@ def seed_of(live_id: str, bounds: SegmentBounds) -> int:
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "little")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Spoken:
     """One released segment. `emitted` samples of it (24 kHz) were sent; `fed`: it is in the stages
     of the present binding; `moved_ms`: when it was last fed or heard."""
 
     segment: SpokenSegment
     source_event_id: str
-    ends_turn: bool = False
-    fed: bool = False
-    started: bool = False
-    emitted: int = 0
-    moved_ms: int = 0
+    ends_turn: bool
+    fed: bool
+    started: bool
+    emitted: int
+    moved_ms: int
+
+    def __init__(
+        self,
+        segment: SpokenSegment,
+        source_event_id: str,
+        ends_turn: bool = False,
+        emitted: int = 0,
+    ) -> None:
+        self.segment = segment
+        self.source_event_id = source_event_id
+        self.ends_turn = ends_turn
+        self.fed = self.started = False
+        self.emitted = emitted
+        self.moved_ms = 0
 
 
 class Speech:
@@ -95,7 +110,7 @@ class Speech:
         return tuple(
             one.segment
             if one.segment.skip_samples == one.emitted
-            else replace(one.segment, skip_samples=one.emitted)
+            else one.segment.skipping(one.emitted)
             for one in self._spoken
             if not one.fed
         )

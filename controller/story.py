@@ -4,25 +4,13 @@ PURE.
 """
 
 from collections import deque
-from dataclasses import dataclass
-
-from schemas.quick_init import quick_init
 
 MOMENTS_MAX = 64
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """One thing that happened, at `at_ms` of this process's monotonic clock."""
-
-    at_ms: int
-    state: str
-    what: str
-    detail: str | int
-
-    def __str__(self) -> str:
-        return f"{self.at_ms} ms [{self.state}] {self.what} {self.detail}".rstrip()
+_Moment = tuple[int, str, str, str | int]
+"""When (this process's monotonic clock, ms), in which state, what, and a detail of it. Bare: one is
+made at nearly every event of every live."""
 
 
 class Story:
@@ -31,15 +19,18 @@ class Story:
     __slots__ = ("_moments",)
 
     def __init__(self) -> None:
-        self._moments: deque[Moment] = deque(maxlen=MOMENTS_MAX)
+        self._moments: deque[_Moment] = deque(maxlen=MOMENTS_MAX)
 
     def note(self, at_ms: int, state: str, what: str, detail: str | int = "") -> None:
         """Remember this, and forget the oldest."""
-        self._moments.append(Moment(at_ms, state, what, detail))
+        self._moments.append((at_ms, state, what, detail))
 
     def lines(self) -> list[str]:
         """Oldest first."""
-        return [str(moment) for moment in self._moments]
+        return [
+            f"{at_ms} ms [{state}] {what} {detail}".rstrip()
+            for at_ms, state, what, detail in self._moments
+        ]
 
 
 class BrokenInvariant(RuntimeError):

@@ -9,15 +9,17 @@ PURE.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final, final
 
 from controller.events import Accepted, Incoming, Refused
 from controller.segmenter import Cut, Segmenter, SegmenterLimits
 from schemas.bad_record import DeadLetterReason
-from schemas.quick_init import quick_init
 from schemas.text_record import RecordKind
+from schemas.value import Value
 
-LETTERS_AT_ONCE = 64
+LETTERS_AT_ONCE: Final = 64
+_TEXT: Final = RecordKind.TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,32 +36,44 @@ class QueueLimits:
     records_per_step_max: int = 1_024
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class Step:
+@final
+class Step(Value):
     """What one commit may let go: the cursor's new place and the segments that come with it.
 
     `version` tells whether the queue is still the one that this was planned on.
     """
 
-    next_offset: int
-    last_seq: int | None
-    next_char: int
-    cuts: tuple[Cut, ...]
-    entries: int
-    version: int
+    __match_args__ = ("next_offset", "last_seq", "next_char", "cuts", "entries", "version")
+    __slots__ = __match_args__
+
+    def __init__(
+        self,
+        next_offset: int,
+        last_seq: int | None,
+        next_char: int,
+        cuts: tuple[Cut, ...],
+        entries: int,
+        version: int,
+    ) -> None:
+        self.next_offset: Final = next_offset
+        self.last_seq: Final = last_seq
+        self.next_char: Final = next_char
+        self.cuts: Final = cuts
+        self.entries: Final = entries
+        self.version: Final = version
 
 
-@dataclass(slots=True)
 class _Draft:
     """A step while it is being planned."""
 
-    next_offset: int
-    last_seq: int | None
-    next_char: int
-    entries: int = 0
-    spoken: int = 0
-    cuts: list[Cut] = field(default_factory=list[Cut])
+    __slots__ = ("cuts", "entries", "last_seq", "next_char", "next_offset", "spoken")
+
+    def __init__(self, next_offset: int, last_seq: int | None, next_char: int) -> None:
+        self.next_offset = next_offset
+        self.last_seq = last_seq
+        self.next_char = next_char
+        self.entries = self.spoken = 0
+        self.cuts: list[Cut] = []
 
     def leave(self, entries: Sequence[Incoming]) -> None:
         for entry in entries:
@@ -170,7 +184,7 @@ class TextQueue:
         """
         run: list[Accepted] = []
         for incoming in batch:
-            if isinstance(incoming, Accepted) and incoming.record.kind is RecordKind.TEXT:
+            if isinstance(incoming, Accepted) and incoming.record.kind is _TEXT:
                 run.append(incoming)
                 continue
             if run:

@@ -1,7 +1,6 @@
 """`dhsched story LIVE`: the ownership timeline of one live, read from the events topic."""
 
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -64,6 +63,6 @@ def _row(event: LiveEvent) -> dict[str, Any]:
         "time": at.isoformat(timespec="milliseconds"),
         "worker": event.worker_id,
         "what": " ".join(f"{name}={value}" for name, value in event.data.items()),
-        **{name: value for name, value in asdict(event).items() if name != "data"},
+        **{name: value for name, value in event.as_dict().items() if name != "data"},
         "data": dict(event.data),
     }

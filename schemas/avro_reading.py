@@ -13,7 +13,7 @@ PURE.
 
 import struct
 from collections.abc import Callable
-from typing import Any, Never
+from typing import Any, Final, Never
 
 from schemas.bad_record import BadRecord, DeadLetterReason
 
@@ -21,11 +21,11 @@ from schemas.bad_record import BadRecord, DeadLetterReason
 Reader = Callable[[bytes, int], tuple[Any, int]]
 
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
-_UNSIGNED_LIMIT = 1 << 64
-_DOUBLE = struct.Struct("<d")
-_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "double", "bytes", "string"})
+_UNSIGNED_LIMIT: Final = 1 << 64
+_DOUBLE: Final = struct.Struct("<d")
+_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "double", "bytes", "string"})
 # What an integer of one byte stands for.
-_SMALL = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
+_SMALL: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 
 
 def read_whole(reader: Reader, data: bytes, at: int = 0) -> Any:
@@ -41,19 +41,14 @@ def read_whole(reader: Reader, data: bytes, at: int = 0) -> Any:
     return value
 
 
-def reader_of(schema: Any, make: Callable[..., object] | None = None) -> Reader:
+def reader_of(schema: Any) -> Reader:
     """The reader of a schema as fastavro parsed it (names in full). Maps are not read.
 
     The schema must not be recursive (schemas.registry sees to that): what it names is written out
-    wherever it is named. A record becomes a dictionary; the outermost one what `make` makes of its
-    fields in their order, where that is given.
+    wherever it is named. A record becomes a dictionary.
     """
     source = _Source()
-    if make is None:
-        source.value(schema, "value", 1)
-    else:
-        source.names["make"] = make
-        source.made(schema, "value", 1)
+    source.value(schema, "value", 1)
     lines = ["def read(data, at):", " size = len(data)", *source.lines, " return value, at"]
     exec("\n".join(lines), source.names)  # the source is made here, of no foreign text
     return source.names["read"]
@@ -66,7 +61,7 @@ def _refused(detail: str, reason: DeadLetterReason = DeadLetterReason.BAD_SHAPE)
     return BadRecord(reason, detail)
 
 
-def _long(data: bytes, at: int) -> tuple[int, int]:
+def read_long(data: bytes, at: int) -> tuple[int, int]:
     """An integer of any length."""
     byte = data[at]
     at += 1
@@ -91,7 +86,7 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _int(data: bytes, at: int) -> tuple[int, int]:
-    number, at = _long(data, at)
+    number, at = read_long(data, at)
     if not _INT_MIN <= number <= _INT_MAX:
         raise _refused(f"{number} is no 32-bit integer")
     return number, at
@@ -130,7 +125,7 @@ class _Source:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "small": _SMALL,
-            "long_": _long,
+            "long_": read_long,
             "int_": _int,
             "double_": _DOUBLE.unpack_from,
             "refuse_length": _refuse_length,
@@ -214,23 +209,13 @@ class _Source:
             "at = end",
         )
 
-    def made(self, record: Any, to: str, depth: int) -> None:
-        """A record, by the function that is named `make`."""
-        held = [holder for _, holder in self._fields(record["fields"], depth)]
-        self._add(depth, f"{to} = make({', '.join(held)})")
-
     def _record(self, fields: list[dict[str, Any]], to: str, depth: int) -> None:
-        held = [f"{name!r}: {holder}" for name, holder in self._fields(fields, depth)]
-        self._add(depth, f"{to} = {{{', '.join(held)}}}")
-
-    def _fields(self, fields: list[dict[str, Any]], depth: int) -> list[tuple[str, str]]:
-        """Reads all of them; their names, and the variables that hold them."""
-        found: list[tuple[str, str]] = []
+        held: list[str] = []
         for field in fields:
             holder = self._temporary()
             self.value(field["type"], holder, depth)
-            found.append((field["name"], holder))
-        return found
+            held.append(f"{field['name']!r}: {holder}")
+        self._add(depth, f"{to} = {{{', '.join(held)}}}")
 
     def _optional(self, inner: Any, to: str, depth: int) -> None:
         self._add(

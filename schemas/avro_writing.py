@@ -12,24 +12,27 @@ PURE.
 
 import struct
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 # Raises ValueError, TypeError, LookupError or AttributeError for a value that does not fit its
 # schema: the caller's types are to see to that.
 Writer = Callable[[Any], bytes]
 
-_DOUBLE = struct.Struct("<d")
+_DOUBLE: Final = struct.Struct("<d")
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
 # Integers are cut into pieces of 14 bits, each looked up: followed by more, or the last one.
-_PIECE_BITS = 14
-_PIECE = 1 << _PIECE_BITS
-_FOLLOWED = tuple(bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(_PIECE))
-_LAST = tuple(bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(_PIECE))
+_PIECE_BITS: Final = 14
+_PIECE: Final = 1 << _PIECE_BITS
+_FOLLOWED: Final = tuple(bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(_PIECE))
+_LAST: Final = tuple(
+    bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(_PIECE)
+)
 # Whole integers from _SMALL_MIN up to, not including, _SMALL_END, at their own index: Python counts
 # a negative one from the end.
 _SMALL_MIN, _SMALL_END = -64, _PIECE >> 1
-_SMALL = tuple(
+_SMALL: Final = tuple(
     _LAST[n << 1 if n >= 0 else ~(n << 1)] for n in (*range(_SMALL_END), *range(_SMALL_MIN, 0))
 )
 
@@ -171,4 +174,4 @@ class _Source:
         return f"t{self._temporaries}"
 
 
-_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "double", "bytes", "string"})
+_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "double", "bytes", "string"})

@@ -6,10 +6,10 @@ generous with bytes but knows Avro's rules of schema resolution, makes the newes
 """
 
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, Final, cast
 
 import fastavro
 
@@ -19,10 +19,8 @@ from schemas.bad_record import BadRecord, DeadLetterReason
 from schemas.registry import SchemaVersion, versions
 from schemas.single_object import HEADER_BYTES, split
 
-T = TypeVar("T")
-
 # FoundationDB's limit for a value; the store's contract takes it for every backend.
-STORE_VALUE_BYTES_MAX = 100_000
+STORE_VALUE_BYTES_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +58,6 @@ class Codec:
     def encode_fields(self, fields: Mapping[str, object]) -> bytes:
         """The same from a mapping."""
         return self.encode(SimpleNamespace(**fields))
-
-    def reader_into(self, make: Callable[..., T]) -> Callable[[bytes], T | None]:
-        """A function that makes a single object of the newest version into what `make` makes of its
-        fields in their order, without a dictionary between; None for any other value, which is
-        `decode`'s. It raises BadRecord, and looks at no length."""
-        reader, header = reader_of(self._newest.schema.parsed, make), self._header
-
-        def read(value: bytes) -> T | None:
-            if value[:HEADER_BYTES] != header:
-                return None
-            return cast(T, read_whole(reader, value, HEADER_BYTES))
-
-        return read
 
     def decode(self, value: bytes, *, bytes_max: int = STORE_VALUE_BYTES_MAX) -> dict[str, Any]:
         """The fields of a single object, as the newest version names them. Raises BadRecord."""

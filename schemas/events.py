@@ -3,17 +3,16 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, cast
+from typing import Any, Final, cast, final
 
 from schemas.bad_record import BadRecord, DeadLetterReason
 from schemas.codec import Codec
-from schemas.quick_init import quick_init
+from schemas.value import Value
 
-__all__ = ["EVENT_BYTES_MAX", "EventKind", "LiveEvent"]
+__all__ = ["EVENT_BYTES_MAX", "EventData", "EventKind", "LiveEvent"]
 
-EVENT_BYTES_MAX = 65_536
+EVENT_BYTES_MAX: Final = 65_536
 
 _CODEC: Final = Codec("live_event")
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
@@ -34,42 +33,59 @@ class EventKind(StrEnum):
     CLAIMED = "claimed"
     MOVED = "moved"
 
+    # An enum's own runs as Python.
+    __hash__ = str.__hash__
 
-@dataclass(frozen=True, slots=True)
-class LiveEvent:
+
+EventData = Mapping[str, str | int | float | bool | None]
+
+
+@final
+class LiveEvent(Value):
     """One event. `source_event_id` names the record or event that caused it ("" where none did).
 
     `offset` is the text record it belongs to, `at_ms` Unix time, `data` a flat JSON object.
     """
 
-    kind: EventKind
-    event_id: str
-    source_event_id: str
-    live_id: str
-    worker_id: str
-    epoch: int
-    at_ms: int
-    offset: int | None = None
-    data: Mapping[str, str | int | float | bool | None] = field(
-        default_factory=dict[str, "str | int | float | bool | None"]
+    __match_args__ = (
+        "kind",
+        "event_id",
+        "source_event_id",
+        "live_id",
+        "worker_id",
+        "epoch",
+        "at_ms",
+        "offset",
+        "data",
     )
+    __slots__ = __match_args__
+
+    def __init__(
+        self,
+        kind: EventKind,
+        event_id: str,
+        source_event_id: str,
+        live_id: str,
+        worker_id: str,
+        epoch: int,
+        at_ms: int,
+        offset: int | None = None,
+        data: EventData | None = None,
+    ) -> None:
+        self.kind: Final = kind
+        self.event_id: Final = event_id
+        self.source_event_id: Final = source_event_id
+        self.live_id: Final = live_id
+        self.worker_id: Final = worker_id
+        self.epoch: Final = epoch
+        self.at_ms: Final = at_ms
+        self.offset: Final = offset
+        self.data: Final[EventData] = {} if data is None else data
 
     def encode(self) -> bytes:
         """An Avro single object. Raises BadRecord when it is too large or `data` is not flat."""
         data = _check_flat(dict(self.data))
-        value = _CODEC.encode(
-            _Written(
-                self.kind.value,
-                self.event_id,
-                self.source_event_id,
-                self.live_id,
-                self.worker_id,
-                self.epoch,
-                self.at_ms,
-                self.offset,
-                _JSON.encode(data),
-            )
-        )
+        value = _CODEC.encode(_Written(self, _JSON.encode(data)))
         if len(value) > EVENT_BYTES_MAX:
             raise BadRecord(DeadLetterReason.TOO_LARGE, f"{len(value)} of {EVENT_BYTES_MAX} bytes")
         return value
@@ -91,20 +107,19 @@ class LiveEvent:
         return cls(**fields)
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
 class _Written:
-    """The fields as the schema has them: `data` is JSON."""
+    """The fields of an event as the schema has them: `data` is JSON."""
 
-    kind: str
-    event_id: str
-    source_event_id: str
-    live_id: str
-    worker_id: str
-    epoch: int
-    at_ms: int
-    offset: int | None
-    data: str
+    def __init__(self, event: LiveEvent, data: str) -> None:
+        self.kind = event.kind
+        self.event_id = event.event_id
+        self.source_event_id = event.source_event_id
+        self.live_id = event.live_id
+        self.worker_id = event.worker_id
+        self.epoch = event.epoch
+        self.at_ms = event.at_ms
+        self.offset = event.offset
+        self.data = data
 
 
 def _check_flat(data: dict[str, Any]) -> dict[str, Any]:

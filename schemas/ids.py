@@ -4,13 +4,16 @@ PURE.
 """
 
 from functools import lru_cache
+from typing import Final
 
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_PAIRS = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
-_TIME_SHIFTS = tuple(range(40, -1, -10))
-_ENTROPY_SHIFTS = tuple(range(70, -1, -10))
-_MS_MAX = 2**48 - 1
-ENTROPY_BYTES = 10
+_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS: Final = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
+_TIME_SHIFTS: Final = tuple(range(40, -1, -10))
+# 80 bits in two halves: numbers that fit into a register.
+_HALF_BYTES: Final = 5
+_HALF_SHIFTS: Final = (30, 20, 10, 0)
+_MS_MAX: Final = 2**48 - 1
+ENTROPY_BYTES: Final = 10
 
 
 def ulid(now_ms: int, entropy: bytes) -> str:
@@ -20,9 +23,13 @@ def ulid(now_ms: int, entropy: bytes) -> str:
     """
     if len(entropy) != ENTROPY_BYTES:
         raise ValueError(f"a ULID takes {ENTROPY_BYTES} bytes of entropy, not {len(entropy)}")
-    number = int.from_bytes(entropy, "big")
+    high = int.from_bytes(entropy[:_HALF_BYTES], "big")
+    low = int.from_bytes(entropy[_HALF_BYTES:], "big")
     return _time_part(now_ms) + "".join(
-        [_PAIRS[number >> shift & 0x3FF] for shift in _ENTROPY_SHIFTS]
+        [
+            *[_PAIRS[high >> shift & 0x3FF] for shift in _HALF_SHIFTS],
+            *[_PAIRS[low >> shift & 0x3FF] for shift in _HALF_SHIFTS],
+        ]
     )
 
 

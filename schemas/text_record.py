@@ -7,13 +7,14 @@ The first byte decides: C3 is a single object, 00 is the framing of a schema reg
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, final
 
+from schemas.avro_reading import read_long
 from schemas.bad_record import BadRecord, DeadLetterReason
 from schemas.codec import Codec
-from schemas.quick_init import quick_init
+from schemas.single_object import HEADER_BYTES
+from schemas.value import Value
 
 __all__ = [
     "EVENT_ID_BYTES_MAX",
@@ -28,21 +29,21 @@ __all__ = [
     "encode_text_record",
 ]
 
-TEXT_BYTES_MAX = 16_384
-VALUE_BYTES_MAX = 65_536
-EVENT_ID_BYTES_MAX = 128
+TEXT_BYTES_MAX: Final = 16_384
+VALUE_BYTES_MAX: Final = 65_536
+EVENT_ID_BYTES_MAX: Final = 128
 
-_INT64_MAX = 2**63 - 1
-_CONFLUENT_HEADER_BYTES = 5
+_INT64_MAX: Final = 2**63 - 1
+_CONFLUENT_HEADER_BYTES: Final = 5
 # All of Unicode's category Cc, but tab, line feed and carriage return, which a text may hold.
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 # Those of them that are ASCII. Deleting them from bytes is a third of the work of looking at every
 # character, from a certain length on.
-_CONTROL_BYTES = bytes([byte for byte in range(0x80) if _CONTROL.match(chr(byte))])
-_DELETE_FROM_CHARS = 256
+_CONTROL_BYTES: Final = bytes([byte for byte in range(0x80) if _CONTROL.match(chr(byte))])
+_DELETE_FROM_CHARS: Final = 256
 # An id stands in one line of a log: there those three are refused too.
-_CONTROL_IN_ID = re.compile("[\x00-\x1f\x7f-\x9f]")
-_JSON_KEYS = frozenset({"kind", "text", "seq", "event_id", "sent_at_ms"})
+_CONTROL_IN_ID: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
+_JSON_KEYS: Final = frozenset({"kind", "text", "seq", "event_id", "sent_at_ms"})
 _CODEC: Final = Codec("text_record")
 
 
@@ -56,22 +57,38 @@ class RecordKind(StrEnum):
 
 
 _KINDS: Final[Mapping[str, RecordKind]] = {kind.value.upper(): kind for kind in RecordKind}
+# How `_read_plain_text` sees the newest schema.
+_HEADER: Final = _CODEC.newest.header
+_KIND_AT: Final = HEADER_BYTES
+_TEXT: Final = RecordKind.TEXT
+_TEXT_SYMBOL: Final = 0
+_NO_NUMBER: Final = -1
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class TextRecord:
+@final
+class TextRecord(Value):
     """One record of a live's input, in the order of its partition.
 
     `seq` grows per live and makes a producer's retries idempotent; `event_id` names the record in
     events that it causes; `sent_at_ms` is the producer's Unix time. Only TEXT carries a text.
     """
 
-    kind: RecordKind
-    text: str = ""
-    seq: int | None = None
-    event_id: str = ""
-    sent_at_ms: int | None = None
+    __match_args__ = ("kind", "text", "seq", "event_id", "sent_at_ms")
+    __slots__ = __match_args__
+
+    def __init__(
+        self,
+        kind: RecordKind,
+        text: str = "",
+        seq: int | None = None,
+        event_id: str = "",
+        sent_at_ms: int | None = None,
+    ) -> None:
+        self.kind: Final = kind
+        self.text: Final = text
+        self.seq: Final = seq
+        self.event_id: Final = event_id
+        self.sent_at_ms: Final = sent_at_ms
 
 
 def encode_text_record(record: TextRecord) -> bytes:
@@ -100,22 +117,58 @@ def decode_text_record(
         raise BadRecord(DeadLetterReason.NOT_AVRO_OR_JSON, "the value is null or empty")
     if len(value) > VALUE_BYTES_MAX:
         raise BadRecord(DeadLetterReason.TOO_LARGE, f"{len(value)} of {VALUE_BYTES_MAX} bytes")
-    record = _read_newest(value)
+    record = _read_plain_text(value)
     if record is None:
-        record = _made(**_decode_other(value, confluent_ids or {}))
-    if not _surely_good(record):
+        fields = _decode_other(value, confluent_ids or {})
+        fields["kind"] = _KINDS[fields["kind"]]
+        record = TextRecord(**fields)
         check_text_record(record)
     return record
 
 
-def _made(
-    kind: str, text: str, seq: int | None, event_id: str, sent_at_ms: int | None
-) -> TextRecord:
-    return TextRecord(_KINDS[kind], text, seq, event_id, sent_at_ms)
+def _read_plain_text(value: bytes) -> TextRecord | None:
+    """What nearly every record of a token stream is, read in one go: a short text of the newest
+    schema that passes `check_text_record`. None says nothing: the strict reader and all checks
+    decide, and find the words for what is wrong."""
+    if not value.startswith(_HEADER):
+        return None
+    try:
+        if value[_KIND_AT] != _TEXT_SYMBOL:
+            return None
+        size, at = read_long(value, _KIND_AT + 1)
+        end = at + size
+        if not 0 < size < _DELETE_FROM_CHARS or end > len(value):
+            return None
+        text = value[at:end].decode()
+        seq, at = _read_natural(value, end)
+        size, at = read_long(value, at)
+        end = at + size
+        if not 0 <= size <= EVENT_ID_BYTES_MAX or end > len(value):
+            return None
+        event_id = value[at:end].decode()
+        sent_at_ms, at = _read_natural(value, end)
+    except (IndexError, UnicodeDecodeError, BadRecord):
+        return None
+    # No character of Unicode's category Cc is printable.
+    good = text.isprintable() and not text.isspace() and event_id.isprintable()
+    if not good or seq < _NO_NUMBER or sent_at_ms < _NO_NUMBER or at != len(value):
+        return None
+    return TextRecord(
+        _TEXT,
+        text,
+        None if seq == _NO_NUMBER else seq,
+        event_id,
+        None if sent_at_ms == _NO_NUMBER else sent_at_ms,
+    )
 
 
-_read_newest: Final = _CODEC.reader_into(_made)
-"""What nearly every value is."""
+def _read_natural(value: bytes, at: int) -> tuple[int, int]:
+    """An optional number and where the next field begins; below _NO_NUMBER what is neither."""
+    branch = value[at]
+    if branch == 0:
+        return _NO_NUMBER, at + 1
+    number, at = read_long(value, at + 1)
+    return (number if branch == 2 and number >= 0 else _NO_NUMBER - 1), at
 
 
 def _decode_other(value: bytes, confluent_ids: Mapping[int, int]) -> dict[str, Any]:
@@ -128,24 +181,6 @@ def _decode_other(value: bytes, confluent_ids: Mapping[int, int]) -> dict[str, A
     if first in b"{ \t\r\n":
         return _decode_json(value)
     raise BadRecord(DeadLetterReason.NOT_AVRO_OR_JSON, f"the first byte is {first:02x}")
-
-
-def _surely_good(record: TextRecord) -> bool:
-    """What nearly every record of a token stream passes, with less work than all checks take.
-    False says nothing."""
-    text, event_id, seq, sent_at_ms = record.text, record.event_id, record.seq, record.sent_at_ms
-    return (
-        record.kind is RecordKind.TEXT
-        and 0 < len(text) < _DELETE_FROM_CHARS
-        and text.isascii()
-        and text.isprintable()
-        and not text.isspace()
-        and len(event_id) <= EVENT_ID_BYTES_MAX
-        and event_id.isascii()
-        and event_id.isprintable()
-        and (seq is None or 0 <= seq <= _INT64_MAX)
-        and (sent_at_ms is None or 0 <= sent_at_ms <= _INT64_MAX)
-    )
 
 
 def check_text_record(record: TextRecord) -> None:

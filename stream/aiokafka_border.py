@@ -5,10 +5,8 @@ here. Why any of it is needed stands beside it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from contextlib import suppress
-from functools import partial
-from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -16,10 +14,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.commit import OffsetCommitRequest
-from aiokafka.structs import ConsumerRecord
 
 from stream.settings import KafkaSettings
-from stream.transport import BrokerAway, KafkaRecord
+from stream.transport import BrokerAway
 
 T = TypeVar("T")
 
@@ -232,16 +229,6 @@ async def commit_as(
             await asyncio.sleep(_RETRY_S)
         else:
             return True
-
-
-_fields_of = attrgetter("topic", "partition", "offset", "key", "value", "headers", "timestamp")
-_made_of = partial(tuple.__new__, KafkaRecord)
-
-
-def records_of(found: Iterable[ConsumerRecord[Any, Any]]) -> list[KafkaRecord]:
-    """aiokafka's records in our words: its names in our fields' order. No line of Python runs for
-    a record, for there are very many."""
-    return list(map(_made_of, map(_fields_of, found)))
 
 
 def position_of(consumer: AIOKafkaConsumer, tp: TopicPartition) -> int | None:

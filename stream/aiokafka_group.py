@@ -19,7 +19,6 @@ from stream.aiokafka_border import (
     membership,
     position_of,
     reading_options,
-    records_of,
     start_consumer,
     stop_consumer,
 )
@@ -171,7 +170,7 @@ class AiokafkaGroupReader:
                 # Records of an assignment whose callback is still on its way: ours already, and
                 # the consumer will not give them again.
                 self.assigned(consumer, consumer.assignment())
-            return records_of(chain.from_iterable(found.values()))
+            return [*chain.from_iterable(found.values())]
 
     def _refused(self, error: kafka_errors.KafkaError) -> GroupRefused:
         said = (

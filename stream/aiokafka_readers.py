@@ -12,7 +12,6 @@ from aiokafka import errors as kafka_errors
 from stream.aiokafka_border import (
     position_of,
     reading_options,
-    records_of,
     start_consumer,
     stop_consumer,
 )
@@ -68,7 +67,7 @@ class AiokafkaRangeReader:
         while at < end:
             found = await self.read(partition, at, records_max=_LOOK_RECORDS, timeout_ms=_LOOK_MS)
             for record in found:
-                if record.timestamp_ms >= timestamp_ms:
+                if record.timestamp >= timestamp_ms:
                     return record.offset
             at = found[-1].offset + 1 if found else at
         return end
@@ -140,7 +139,7 @@ class AiokafkaRangeReader:
             await self._drop(lane)
             raise BrokerAway(f"reading {self._topic}: {error!r}") from error
         lane.next_offset = position
-        return records_of(found.get(tp, []))
+        return [*found.get(tp, ())]
 
     async def _watch(self, lane: _Lane, consumer: AIOKafkaConsumer, tp: TopicPartition) -> None:
         stalled = lane.watchdog.look(self._topic, {tp.partition: position_of(consumer, tp)})
@@ -211,7 +210,7 @@ class AiokafkaTailReader:
         except kafka_errors.KafkaError as error:
             await self._drop()
             raise BrokerAway(f"following {self._topic}: {error!r}") from error
-        records = records_of(chain.from_iterable(found.values()))
+        records: list[KafkaRecord] = [*chain.from_iterable(found.values())]
         for record in records:
             self._positions[record.partition] = record.offset + 1
         stalled = self._watchdog.look(

@@ -280,7 +280,7 @@ class MemoryRangeReader:
     async def offset_at(self, partition: int, timestamp_ms: int) -> int:
         await _ask(self._broker)
         log = self._broker.log(self._topic, partition)
-        found = (one.offset for one in log.records if one.timestamp_ms >= timestamp_ms)
+        found = (one.offset for one in log.records if one.timestamp >= timestamp_ms)
         return next(found, log.end)
 
     async def read(

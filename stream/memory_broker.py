@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from stream.transport import Headers, KafkaRecord, TopicFound, TopicSpec, UnknownTopic
+from stream.transport import Headers, KafkaRecord, LogRecord, TopicFound, TopicSpec, UnknownTopic
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ class MemoryBroker:
         log = self.log(topic, partition)
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         offset = log.end
-        log.append(KafkaRecord(topic, partition, offset, key, value, headers, now_ms))
+        log.append(LogRecord(topic, partition, offset, key, value, headers, now_ms))
         self.changed[topic].wake(partition)
         return offset
 

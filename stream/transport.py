@@ -19,12 +19,38 @@ from typing import NamedTuple, Protocol
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-class KafkaRecord(NamedTuple):
-    """One record as it lies in the log. `timestamp_ms` is Unix time (the producer's or broker's).
+class KafkaRecord(Protocol):
+    """One record as it lies in the log. `timestamp` is Unix time in milliseconds (the producer's or
+    the broker's); a header's name may repeat, its value may be null.
 
-    A header's name may repeat, its value may be null. A tuple, for no other immutable object is
-    made as fast out of a client library's record.
+    What a client library's own record has, by the library's names: there are very many, and none of
+    them is made a second time.
     """
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+
+    @property
+    def timestamp(self) -> int: ...
+
+
+class LogRecord(NamedTuple):
+    """A `KafkaRecord` of who has no client library."""
 
     topic: str
     partition: int
@@ -32,7 +58,7 @@ class KafkaRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
-    timestamp_ms: int
+    timestamp: int
 
 
 @dataclass(frozen=True, slots=True)

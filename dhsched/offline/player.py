@@ -3,9 +3,9 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from controller.session_machine import SessionMachine
 from controller.session_states import State
@@ -305,6 +305,6 @@ class Player:
         self._played.errors += event.kind is EventKind.ERROR
         if event.kind is EventKind.STATE_UPDATED and event.data.get("state") == "closed":
             self._played.closed = str(event.data.get("reason") or "closed")
-        line: dict[str, Any] = asdict(event)
+        line = event.as_dict()
         line["film_ms"] = event.at_ms - self._zero_ms
         self._film.event(json.dumps(line, ensure_ascii=False, default=dict))

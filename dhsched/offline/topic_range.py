@@ -119,7 +119,7 @@ async def _time_of(
     for partition, offset in offsets.items():
         if offset < logs[partition][1]:
             found = await reader.read(partition, offset, records_max=1, timeout_ms=_READ_MS)
-            times += [record.timestamp_ms for record in found]
+            times += [record.timestamp for record in found]
     return min(times, default=None)
 
 

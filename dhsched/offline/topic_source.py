@@ -129,13 +129,13 @@ class TopicSource:
         except BadRecord:
             self.unreadable_events += 1
             return None
-        return CapturedEvent(event, raw.partition, raw.offset, raw.timestamp_ms)
+        return CapturedEvent(event, raw.partition, raw.offset, raw.timestamp)
 
 
 def captured(raw: KafkaRecord) -> CapturedRecord:
     """A record as an entry."""
     return CapturedRecord(
-        raw.topic, raw.partition, raw.offset, raw.timestamp_ms, raw.key, raw.value, raw.headers
+        raw.topic, raw.partition, raw.offset, raw.timestamp, raw.key, raw.value, tuple(raw.headers)
     )
 
 

@@ -28,7 +28,7 @@ from schemas.ids import ulid
 from schemas.options import LiveOptions
 from schemas.store_values import Checkpoint, Cursor
 from schemas.text_record import RecordKind, TextRecord, encode_text_record
-from stream.transport import KafkaRecord
+from stream.transport import KafkaRecord, LogRecord
 
 LIVES = ("anna", "berta", "čížek")
 PARTS = (
@@ -188,7 +188,7 @@ def lines_of(seed: int) -> list[str]:
         for offset in range(len(log), len(log) + rng.randrange(BATCH)):
             key = rng.choice(LIVES).encode()
             seq = max(0, offset - rng.choice([0, 0, 0, 0, 3]))
-            log.append(KafkaRecord("t", 0, offset, key, _value(rng, seq), (), offset))
+            log.append(LogRecord("t", 0, offset, key, _value(rng, seq), (), offset))
         for live in lives:
             live.pass_time()
         said.append(str(len(feed.route(log[feed.position :]))))

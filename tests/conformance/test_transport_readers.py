@@ -158,9 +158,9 @@ async def test_the_first_offset_of_a_time(world: World) -> None:
         found += more
     assert await reader.offset_at(0, 0) == 0
     for record in found:
-        first = next(one.offset for one in found if one.timestamp_ms >= record.timestamp_ms)
-        assert await reader.offset_at(0, record.timestamp_ms) == first
-    latest = max(one.timestamp_ms for one in found)
+        first = next(one.offset for one in found if one.timestamp >= record.timestamp)
+        assert await reader.offset_at(0, record.timestamp) == first
+    latest = max(one.timestamp for one in found)
     assert await reader.offset_at(0, latest + 1) == 5
     assert await reader.offset_at(1, latest) == 0
     with pytest.raises(UnknownTopic):

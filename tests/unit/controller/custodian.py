@@ -13,7 +13,7 @@ from controller.unowned import Unowned, UnownedBook
 from ownership.memory import MemoryDatabase
 from ownership.memory_store import MemoryStore
 from schemas.dead_letter import DeadLetter
-from stream.transport import KafkaRecord, OffsetOutOfLog, Sent
+from stream.transport import KafkaRecord, LogRecord, OffsetOutOfLog, Sent
 from tests.unit.controller.clock import Clock
 
 
@@ -49,7 +49,7 @@ class SlowLog:
 
 
 def record(offset: int) -> KafkaRecord:
-    return KafkaRecord("dhsched.text", 0, offset, b"anna", b"{}", (), 1_800_000_000_000)
+    return LogRecord("dhsched.text", 0, offset, b"anna", b"{}", (), 1_800_000_000_000)
 
 
 class Desk:

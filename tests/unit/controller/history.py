@@ -19,7 +19,7 @@ from ownership.model import Released, ReleaseItem
 from schemas.options import LiveOptions
 from schemas.store_values import Checkpoint, Cursor, Generation, SegmentBounds
 from schemas.text_record import RecordKind, TextRecord, encode_text_record
-from stream.transport import KafkaRecord
+from stream.transport import KafkaRecord, LogRecord
 
 LIMITS = SessionLimits(
     queue=QueueLimits(records_max=6, chars_max=120, cuts_per_step_max=4, records_per_step_max=8),
@@ -174,7 +174,7 @@ class History:
     def put(self, kind: str, record: TextRecord | None) -> None:
         value = b"?" if record is None else encode_text_record(record)
         offset = 2 * len(self.log)
-        self.log.append(KafkaRecord("t", 0, offset, b"anna", value, (), 0))
+        self.log.append(LogRecord("t", 0, offset, b"anna", value, (), 0))
         # A record of somebody else lies between: offsets of one live have gaps.
         self.kinds[offset] = kind
         if kind == "text" and record is not None:

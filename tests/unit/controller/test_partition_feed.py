@@ -5,7 +5,7 @@ from controller.events import Event, InterruptSeen, RecordsRead
 from controller.partition_feed import PartitionFeed, Route, Source
 from controller.records import Decoder
 from schemas.text_record import RecordKind, TextRecord, encode_text_record
-from stream.transport import KafkaRecord
+from stream.transport import KafkaRecord, LogRecord
 
 
 class Live:
@@ -29,7 +29,7 @@ class Live:
 
 
 def record(offset: int, kind: RecordKind, text: str = "") -> KafkaRecord:
-    return KafkaRecord("t", 0, offset, b"anna", encode_text_record(TextRecord(kind, text)), (), 0)
+    return LogRecord("t", 0, offset, b"anna", encode_text_record(TextRecord(kind, text)), (), 0)
 
 
 def feed_with_live(position: int) -> tuple[PartitionFeed, Live]:

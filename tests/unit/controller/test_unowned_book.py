@@ -1,11 +1,11 @@
 """What a book of unowned records keeps, and how far it lets the watermark go."""
 
 from controller.unowned import UnownedBook
-from stream.transport import KafkaRecord
+from stream.transport import KafkaRecord, LogRecord
 
 
 def record(offset: int) -> KafkaRecord:
-    return KafkaRecord("dhsched.text", 0, offset, b"anna", b"{}", (), 1_800_000_000_000)
+    return LogRecord("dhsched.text", 0, offset, b"anna", b"{}", (), 1_800_000_000_000)
 
 
 def polled(book: UnownedBook, *offsets: int) -> None:

@@ -1,6 +1,7 @@
 """The values of the events topic and of the dead-letter topic."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,9 +20,14 @@ LETTER = DeadLetter(
 )
 
 
+def _event(**changes: Any) -> LiveEvent:
+    """`EVENT` with other values."""
+    return LiveEvent(**{**EVENT.as_dict(), **changes})
+
+
 def test_an_event_is_read_as_it_was_written() -> None:
     assert LiveEvent.decode(EVENT.encode()) == EVENT
-    bare = replace(EVENT, offset=None, data={})
+    bare = _event(offset=None, data={})
     assert LiveEvent.decode(bare.encode()) == bare
 
 
@@ -35,19 +41,19 @@ def test_an_event_is_read_as_it_was_written() -> None:
     )
 )  # fmt: skip
 def test_flat_data_survives(data: dict[str, str | int | float | bool | None]) -> None:
-    event = replace(EVENT, data=data)
+    event = _event(data=data)
     assert LiveEvent.decode(event.encode()) == event
 
 
 @pytest.mark.parametrize("data", [{"a": [1]}, {"a": {}}, {"a": float("nan")}, {"a": b"x"}])
 def test_what_is_not_flat_is_not_written(data: dict[str, object]) -> None:
     with pytest.raises(BadRecord):
-        replace(EVENT, data=data).encode()  # type: ignore[arg-type]
+        _event(data=data).encode()
 
 
 def test_an_event_above_the_limit_is_not_written() -> None:
     with pytest.raises(BadRecord) as caught:
-        replace(EVENT, data={"text": "x" * EVENT_BYTES_MAX}).encode()
+        _event(data={"text": "x" * EVENT_BYTES_MAX}).encode()
     assert caught.value.reason is DeadLetterReason.TOO_LARGE
 
 

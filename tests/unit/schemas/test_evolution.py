@@ -141,15 +141,3 @@ def test_released_schemas_have_not_been_edited() -> None:
         for version in registry.versions(name)
     }
     assert found == RELEASED
-
-
-def test_the_newest_version_is_read_into_what_is_made_of_its_fields() -> None:
-    new = thing(V1, V2)
-    read = new.reader_into(lambda a, new: (a, new))
-    written = new.encode_fields({"a": 6, "new": "y"})
-    assert read(written) == (6, "y")
-    assert read(thing(V1).encode_fields({"a": 1, "gone": ""})) is None, "an older one is `decode`'s"
-    assert read(b"") is None
-    for damaged in (written + b"\x00", written[:-1]):
-        with pytest.raises(BadRecord):
-            read(damaged)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from schemas import registry
 from schemas.bad_record import BadRecord, DeadLetterReason
+from schemas.codec import Codec
 from schemas.text_record import (
     TEXT_BYTES_MAX,
     VALUE_BYTES_MAX,
     RecordKind,
     TextRecord,
-    _surely_good,
-    check_text_record,
+    _read_plain_text,
     decode_text_record,
     encode_text_record,
 )
@@ -49,25 +49,6 @@ records = st.builds(
     ids,
     numbers,
 )
-
-
-small = st.sampled_from(["", " ", "a", "a b", "\t", "\n", "\x00", "\x7f", "\x85", "\ud800", "ä"])
-bounds = st.none() | st.sampled_from([-1, 0, 2**63 - 1, 2**63])
-
-
-@given(
-    st.builds(
-        TextRecord,
-        st.sampled_from(RecordKind),
-        st.lists(small, max_size=3).map("".join) | small.map(lambda text: 260 * text),
-        bounds,
-        small.map(lambda name: name * 65) | small,
-        bounds,
-    )
-)
-def test_what_is_surely_good_passes_every_check(record: TextRecord) -> None:
-    if _surely_good(record):
-        check_text_record(record)
 
 
 @given(records)
@@ -191,6 +172,45 @@ def test_confluent_ids() -> None:
     assert decode_text_record(value, confluent_ids={8: 1}).text == "Hi"
     assert reason_of(value, confluent_ids={7: 1}) is R.UNKNOWN_SCHEMA
     assert reason_of(value + b"\x00") is R.TRAILING_BYTES
+
+
+small = st.sampled_from(["", " ", "a", "a b", "\t", "\n", "\x00", "\x7f", "\x85", "ä", "\u2028"])
+anything = st.builds(
+    TextRecord,
+    st.sampled_from(RecordKind),
+    st.lists(small, max_size=3).map("".join) | small.map(lambda text: 130 * text),
+    st.none() | st.sampled_from([-(2**63), -1, 0, 63, 64, 2**63 - 1]),
+    small.map(lambda name: name * 65) | small,
+    st.none() | st.sampled_from([-1, 0, 1_764_000_000_000]),
+)
+
+
+def outcome(value: bytes) -> TextRecord | DeadLetterReason:
+    try:
+        return decode_text_record(value, confluent_ids={7: FINGERPRINT})
+    except BadRecord as error:
+        return error.reason
+
+
+@settings(max_examples=500)
+@given(
+    anything, st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 7)), max_size=2), st.data()
+)
+def test_what_is_read_in_one_go_is_what_the_strict_reader_takes(
+    record: TextRecord, flips: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    fields = {**record.as_dict(), "kind": record.kind.value.upper()}
+    body = Codec("text_record").encode_fields(fields)[len(HEADER) :]
+    for at, bit in flips:
+        body = flip(body, at, bit)
+    body = body[: data.draw(st.just(len(body)) | st.integers(0, len(body)))]
+    assert outcome(HEADER + body) == outcome(b"\x00\x00\x00\x00\x07" + body)
+
+
+@pytest.mark.parametrize("text", ["A ", "word", "Grüße, ", "a" * 255, "これは文です。"])
+def test_a_token_stream_is_read_in_one_go(text: str) -> None:
+    record = TextRecord(RecordKind.TEXT, text, 7, "e" * 26, 1_764_000_000_000)
+    assert _read_plain_text(encode_text_record(record)) == record
 
 
 def only_bad_records(value: bytes) -> None:

@@ -23,7 +23,7 @@ from schemas.partition import partition_of
 from schemas.text_record import RecordKind, TextRecord, encode_text_record
 from schemas.topics import EVENTS_TOPIC, TEXT_TOPIC
 from stream.memory import MemoryBroker, MemoryRangeReader, MemoryTransport
-from stream.transport import BrokerAway, KafkaRecord, TopicSpec
+from stream.transport import BrokerAway, LogRecord, TopicSpec
 from tests.unit.dhsched.offline.captures import START_MS, read
 
 PARTITIONS, EVENT_PARTITIONS = 4, 3
@@ -65,7 +65,7 @@ class City:
         self.at_ms += 1_000
         log = self.broker.log(topic, partition)
         stamp = self.at_ms if at_ms is None else at_ms
-        log.append(KafkaRecord(topic, partition, log.end, key, value, (("h", None),), stamp))
+        log.append(LogRecord(topic, partition, log.end, key, value, (("h", None),), stamp))
         return log.end - 1
 
     def written(self, topic: str, live: str | None = None) -> set[tuple[int, int]]:
@@ -185,7 +185,7 @@ async def test_a_topic_of_somebody_else_s_cluster(tmp_path: Path) -> None:
 
 async def test_a_topic_by_another_name(city: City, tmp_path: Path) -> None:
     city.broker.make_topic(TopicSpec("words", 1))
-    city.broker.log("words", 0).append(KafkaRecord("words", 0, 0, None, b"x", (), START_MS))
+    city.broker.log("words", 0).append(LogRecord("words", 0, 0, None, b"x", (), START_MS))
     await captured(city, tmp_path / "a.avro", topic="words", events_topic="none")
     (entry,) = read(tmp_path / "a.avro")
     assert entry == CapturedRecord("words", 0, 0, START_MS, None, b"x", ())

@@ -87,7 +87,9 @@ def test_what_events_tell_a_replay() -> None:
     for bad in ("{", "[]", '{"hat": 1}', '{"speed": 9}'):
         with pytest.raises(BadOptions):
             options_of(said(EventKind.STATE_UPDATED, state="open", options=bad))
-    found = generation_of(replace(NEXT_CLAIM, data={"segments": 2, "frame": 75}))
+    found = generation_of(
+        LiveEvent(**{**NEXT_CLAIM.as_dict(), "data": {"segments": 2, "frame": 75}})
+    )
     assert found is not None
     assert (found.epoch, found.next_offset, found.segments, found.frame) == (2, 5, 2, 75)
     assert generation_of(OPEN) is None
