@@ -152,15 +152,15 @@ class Lives:
             return
         self._announcer.say(
             LiveEvent(
-                kind=order.kind,
-                event_id=self._mint.new(),
-                source_event_id=order.source_event_id,
-                live_id=session.live_id,
-                worker_id=self.worker_id,
-                epoch=session.generation.epoch,
-                at_ms=self._parts.clock.wall_ms(),
-                offset=order.offset,
-                data=order.data,
+                order.kind,
+                self._mint.new(),
+                order.source_event_id,
+                session.live_id,
+                self.worker_id,
+                session.generation.epoch,
+                self._parts.clock.wall_ms(),
+                order.offset,
+                order.data,
             )
         )
 

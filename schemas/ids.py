@@ -9,11 +9,9 @@ from typing import Final
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS: Final = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
 _TIME_SHIFTS: Final = tuple(range(40, -1, -10))
-# 80 bits in two halves: numbers that fit into a register.
-_HALF_BYTES: Final = 5
-_HALF_SHIFTS: Final = (30, 20, 10, 0)
 _MS_MAX: Final = 2**48 - 1
 ENTROPY_BYTES: Final = 10
+_HALF_BYTES: Final = 5
 
 
 def ulid(now_ms: int, entropy: bytes) -> str:
@@ -23,13 +21,18 @@ def ulid(now_ms: int, entropy: bytes) -> str:
     """
     if len(entropy) != ENTROPY_BYTES:
         raise ValueError(f"a ULID takes {ENTROPY_BYTES} bytes of entropy, not {len(entropy)}")
-    high = int.from_bytes(entropy[:_HALF_BYTES], "big")
-    low = int.from_bytes(entropy[_HALF_BYTES:], "big")
-    return _time_part(now_ms) + "".join(
-        [
-            *[_PAIRS[high >> shift & 0x3FF] for shift in _HALF_SHIFTS],
-            *[_PAIRS[low >> shift & 0x3FF] for shift in _HALF_SHIFTS],
-        ]
+    high, low = entropy[:_HALF_BYTES], entropy[_HALF_BYTES:]
+    return _time_part(now_ms) + _half(high) + _half(low)
+
+
+def _half(entropy: bytes) -> str:
+    """40 bits as eight characters: a number that fits into a register."""
+    number = int.from_bytes(entropy, "big")
+    return (
+        _PAIRS[number >> 30]
+        + _PAIRS[number >> 20 & 0x3FF]
+        + _PAIRS[number >> 10 & 0x3FF]
+        + _PAIRS[number & 0x3FF]
     )
 
 
