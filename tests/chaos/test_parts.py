@@ -150,7 +150,7 @@ async def test_a_fault_that_fails_makes_the_run_bad_and_does_not_end_it() -> Non
 
     told = SimpleNamespace(surprises=[], slots=[])
     nemesis = Nemesis(told, None, None, (), 1.0, Random(1))  # type: ignore[arg-type]
-    nemesis._kinds["twin"] = serves_never
+    nemesis._faults.kinds["twin"] = serves_never
     assert await nemesis._one(Planned(0.0, "twin", 1, 0.5, 7))
     [surprise] = told.surprises
     assert "kind='twin'" in surprise

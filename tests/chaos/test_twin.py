@@ -14,7 +14,7 @@ from ownership.kv import Database
 from ownership.open import open_database
 from ownership.workers import mark_dead, node_holder, register_worker
 from schemas.store_values import WorkerState, WorkerValue
-from tests.chaos import nemesis as faults
+from tests.chaos import faults
 from tests.chaos.cluster import Cluster
 from tests.chaos.gather import Journal
 from tests.chaos.nemesis import Nemesis
