@@ -12,13 +12,11 @@ from random import Random
 from controller.events import HandOverAsked
 from controller.limits import Limits
 from controller.session import Session
-from controller.session_states import State
+from controller.session_states import LIVE, State
 from controller.store_calls import StoreCalls
 from ownership.kv import Database
 from ownership.workers import list_workers
 from schemas.store_values import WorkerState
-
-_MOVABLE = frozenset({State.IDLE, State.SPEAKING})
 
 
 class Drain:
@@ -51,13 +49,13 @@ class Drain:
     async def round(self) -> None:
         """Ask for as many hand-overs as there is room elsewhere, a few at once."""
         under_way = sum(one.machine.state is State.DRAINING for one in self._sessions())
-        movable = [one for one in self._sessions() if one.machine.state in _MOVABLE]
+        movable = [one for one in self._sessions() if one.machine.state in LIVE]
         places = max(0, self._limits.hand_overs_at_once - under_way)
         if not movable or not places:
             return
         targets = await self._targets(min(places, len(movable)))
         for session, target in zip(movable, targets, strict=False):
-            if session.machine.state in _MOVABLE:
+            if session.machine.state in LIVE:
                 session.post(HandOverAsked(target, None))
 
     async def _targets(self, count: int) -> list[str]:

@@ -12,7 +12,7 @@ from controller.ids import IdMint
 from controller.outside import Outside
 from controller.ownership_watch import MoveWanted, Owned
 from controller.session import Session, SessionParts
-from controller.session_states import State
+from controller.session_states import LIVE
 from controller.tasks import Tasks
 from gpu_stages.runtime_contract import SegmentFailed, StageGaveUp, StageLost, StageTrouble
 from ownership.model import Generation
@@ -89,7 +89,7 @@ class Lives:
         """Hand over the lives that somebody reserved a slot for elsewhere."""
         for move in wanted:
             session = self.sessions.get(move.live_id)
-            if session is not None and session.machine.state in (State.IDLE, State.SPEAKING):
+            if session is not None and session.machine.state in LIVE:
                 session.post(ev.HandOverAsked(move.target, move.token))
 
     # -- what the stages say

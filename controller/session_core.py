@@ -14,19 +14,18 @@ from controller import instructions as do
 from controller.instructions import Instruction
 from controller.rebuild import Rebuild, close_bounds
 from controller.segmenter import SegmenterLimits
-from controller.session_states import State
+from controller.session_states import LIVE, State
 from controller.speech import Speech, Spoken, segment_of
 from controller.story import Story
 from controller.text_queue import QueueLimits, Step, TextQueue
 from schemas.bad_record import DeadLetterReason
-from schemas.events import EventKind
+from schemas.events import EventData, EventKind
 from schemas.options import LiveOptions
 from schemas.store_values import Checkpoint, Generation, SegmentBounds
 from schemas.value import Value
 
 _IDLE: Final = State.IDLE
 _SPEAKING: Final = State.SPEAKING
-_RUNNING: Final = frozenset({_IDLE, _SPEAKING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ class SessionCore:
         """The next moment at which TimeReached has something to do."""
         if self.state is State.CATCHING_UP:
             return self._retry_ms
-        if self.state not in _RUNNING:
+        if self.state not in LIVE:
             return None
         soonest_ms = self._quiet_deadline_ms()
         if self._retry_ms is not None:
@@ -176,7 +175,7 @@ class SessionCore:
         kind: EventKind,
         source_event_id: str = "",
         offset: int | None = None,
-        data: do.EventData | None = None,
+        data: EventData | None = None,
     ) -> None:
         self._out.append(do.Publish(kind, source_event_id, offset, data or {}))
 
@@ -186,24 +185,28 @@ class SessionCore:
 
     def _move(self, state: State) -> None:
         """Go to a state, and publish it. Between idle and speaking the speak events tell more."""
-        if state is not self.state and not {state, self.state} <= _RUNNING:
+        if state is not self.state and not {state, self.state} <= LIVE:
             data = {"state": state.value, "before": self.state.value}
             self._publish(EventKind.STATE_UPDATED, data=data)
         self.state = state
+
+    def _go_on(self) -> None:
+        """Speaking while anything released is not spoken to its end, else idle."""
+        self._move(_SPEAKING if len(self.speech) else _IDLE)
 
     # -- what is released next
 
     def _advance(self, now_ms: int) -> None:
         """Ask for a turn in the next commit, when there is something to release."""
         queue = self.queue
-        if queue is None or self.state not in _RUNNING:
+        if queue is None or self.state not in LIVE:
             return
         if self._bound and self._retry_ms is not None and now_ms >= self._retry_ms:
             self._retry_ms = None
         if self._ask is None and not self._wanted and self._has_release(queue, now_ms):
             self._wanted = True
             self._out.append(do.WantRelease())
-        self._move(_SPEAKING if len(self.speech) else _IDLE)
+        self._go_on()
 
     def _has_release(self, queue: TextQueue, now_ms: int) -> bool:
         """Whether planning could find something. Cheap, for it is asked after every event."""
@@ -229,7 +232,7 @@ class SessionCore:
         """The turn came: ask for all that may be released by now."""
         self._wanted = False
         queue = self.queue
-        if queue is None or self.state not in _RUNNING or self._ask is not None:
+        if queue is None or self.state not in LIVE or self._ask is not None:
             return
         if self._interrupt is not None:
             self._ask_interrupt(queue, self._interrupt, now_ms)

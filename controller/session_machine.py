@@ -24,7 +24,7 @@ from controller.instructions import Instruction
 from controller.rebuild import Rebuild, read_again_from
 from controller.session_core import Ask, SessionLimits
 from controller.session_speech import SessionSpeech
-from controller.session_states import IGNORED, TABLE, State
+from controller.session_states import IGNORED, LIVE, TABLE, State
 from controller.session_words import detail, named, next_offset
 from controller.story import BrokenInvariant
 from controller.text_queue import TextQueue
@@ -176,7 +176,7 @@ class SessionMachine(SessionSpeech):
             self._take(queue, rebuild.held, now_ms)
             self._close()
             return
-        self._move(State.SPEAKING if len(self.speech) else State.IDLE)
+        self._go_on()
         self._take(queue, rebuild.held, now_ms)
         self._advance(now_ms)
 
@@ -297,7 +297,7 @@ class SessionMachine(SessionSpeech):
         if not self._bound and self._retry_ms is not None and now_ms >= self._retry_ms:
             self._retry_ms = None
             self._bind()
-        if self.state not in (State.IDLE, State.SPEAKING) or self.queue is None:
+        if self.state not in LIVE or self.queue is None:
             return
         quiet_ms = self._quiet_deadline_ms()
         if quiet_ms is not None and now_ms >= quiet_ms:
@@ -318,7 +318,7 @@ class SessionMachine(SessionSpeech):
             self._leave(now_ms)
 
     def _stop(self, now_ms: int) -> None:
-        if self.state in (State.IDLE, State.SPEAKING):
+        if self.state in LIVE:
             self._target = None
             self._move(State.DRAINING)
             self._out.append(do.Freeze())
@@ -346,7 +346,7 @@ class SessionMachine(SessionSpeech):
             self._revoke()
             return
         self._error("hand_over_refused", event.reason)
-        self._move(State.SPEAKING if len(self.speech) else State.IDLE)
+        self._go_on()
         if self._bound:
             self._out.append(do.Thaw())
         else:

@@ -5,13 +5,12 @@ PURE.
 
 from controller import events as ev
 from controller import instructions as do
-from controller.instructions import EventData
 from controller.session_core import Ask, SessionCore
 from controller.session_states import State
 from controller.session_words import where
 from controller.speech import Spoken
 from controller.text_queue import TextQueue
-from schemas.events import EventKind
+from schemas.events import EventData, EventKind
 
 
 class SessionSpeech(SessionCore):

@@ -83,24 +83,24 @@ IGNORED: frozenset[State] = frozenset()
 _S = State
 _E = EventName
 
-_LIVE = frozenset({_S.IDLE, _S.SPEAKING})
-"""Where an event of a running live leads: what is left to speak decides."""
+LIVE = frozenset({_S.IDLE, _S.SPEAKING})
+"""A live that is spoken here: what is left to speak decides which of them."""
 
 _RUNNING: Mapping[EventName, frozenset[State]] = {
-    _E.RECORDS_READ: _LIVE,
-    _E.INTERRUPT_SEEN: _LIVE,
-    _E.LETTER_SENT: _LIVE,
-    _E.RELEASE_TURN: _LIVE,
-    _E.RELEASE_DONE: _LIVE | {_S.CLOSING},
+    _E.RECORDS_READ: LIVE,
+    _E.INTERRUPT_SEEN: LIVE,
+    _E.LETTER_SENT: LIVE,
+    _E.RELEASE_TURN: LIVE,
+    _E.RELEASE_DONE: LIVE | {_S.CLOSING},
     _E.RELEASE_STALE: frozenset({_S.REVOKED}),
     _E.CURSOR_FOUND: frozenset({_S.CLAIMING}),
-    _E.FEED_REFUSED: _LIVE,
-    _E.BOUND: _LIVE,
-    _E.BIND_REFUSED: _LIVE,
-    _E.TICK_SENT: _LIVE,
-    _E.SEGMENT_BROKEN: _LIVE,
-    _E.STAGES_LOST: _LIVE,
-    _E.TIME_REACHED: _LIVE,
+    _E.FEED_REFUSED: LIVE,
+    _E.BOUND: LIVE,
+    _E.BIND_REFUSED: LIVE,
+    _E.TICK_SENT: LIVE,
+    _E.SEGMENT_BROKEN: LIVE,
+    _E.STAGES_LOST: LIVE,
+    _E.TIME_REACHED: LIVE,
     _E.OWNERSHIP_LOST: frozenset({_S.REVOKED}),
     _E.HAND_OVER_ASKED: frozenset({_S.DRAINING}),
     _E.STOP_ASKED: frozenset({_S.DRAINING, _S.REVOKED}),
@@ -135,7 +135,7 @@ TABLE: Mapping[State, Mapping[EventName, frozenset[State]]] = {
         _E.STAGES_LOST: IGNORED,
     },
     _S.CATCHING_UP: {
-        _E.RECORDS_READ: _LIVE | {_S.CATCHING_UP, _S.CLOSING},
+        _E.RECORDS_READ: LIVE | {_S.CATCHING_UP, _S.CLOSING},
         _E.INTERRUPT_SEEN: frozenset({_S.CATCHING_UP}),
         _E.BOUND: frozenset({_S.CATCHING_UP}),
         _E.BIND_REFUSED: frozenset({_S.CATCHING_UP}),
@@ -168,7 +168,7 @@ TABLE: Mapping[State, Mapping[EventName, frozenset[State]]] = {
         _E.OWNERSHIP_LOST: frozenset({_S.REVOKED}),
         _E.HAND_OVER_ASKED: IGNORED,
         _E.HAND_OVER_DONE: frozenset({_S.REVOKED}),
-        _E.HAND_OVER_REFUSED: _LIVE | {_S.DRAINING, _S.REVOKED},
+        _E.HAND_OVER_REFUSED: LIVE | {_S.DRAINING, _S.REVOKED},
         _E.STOP_ASKED: frozenset({_S.DRAINING, _S.REVOKED}),
     },
     _S.CLOSING: {

@@ -4,8 +4,8 @@ PURE.
 """
 
 from controller import events as ev
-from controller.instructions import EventData
 from controller.speech import Spoken
+from schemas.events import EventData
 from schemas.store_values import Cursor, Generation
 
 

@@ -62,7 +62,8 @@ def _refused(detail: str, reason: DeadLetterReason = DeadLetterReason.BAD_SHAPE)
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """An integer of any length."""
+    """The integer at `at`, of any length, and where the next value begins. Raises IndexError where
+    the bytes end early, BadRecord for an integer that is not written in the one way."""
     byte = data[at]
     at += 1
     if byte < 0x80:

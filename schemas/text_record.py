@@ -62,7 +62,6 @@ _HEADER: Final = _CODEC.newest.header
 _KIND_AT: Final = HEADER_BYTES
 _TEXT: Final = RecordKind.TEXT
 _TEXT_SYMBOL: Final = 0
-_NO_NUMBER: Final = -1
 
 
 @final
@@ -135,40 +134,39 @@ def _read_plain_text(value: bytes) -> TextRecord | None:
     try:
         if value[_KIND_AT] != _TEXT_SYMBOL:
             return None
-        size, at = read_long(value, _KIND_AT + 1)
-        end = at + size
-        if not 0 < size < _DELETE_FROM_CHARS or end > len(value):
-            return None
-        text = value[at:end].decode()
-        seq, at = _read_natural(value, end)
-        size, at = read_long(value, at)
-        end = at + size
-        if not 0 <= size <= EVENT_ID_BYTES_MAX or end > len(value):
-            return None
-        event_id = value[at:end].decode()
-        sent_at_ms, at = _read_natural(value, end)
-    except (IndexError, UnicodeDecodeError, BadRecord):
+        text, at = _read_short(value, _KIND_AT + 1, _DELETE_FROM_CHARS - 1)
+        seq, at = _read_natural(value, at)
+        event_id, at = _read_short(value, at, EVENT_ID_BYTES_MAX)
+        sent_at_ms, at = _read_natural(value, at)
+    except (IndexError, ValueError):
+        return None
+    if at != len(value) or not text or text.isspace():
         return None
     # No character of Unicode's category Cc is printable.
-    good = text.isprintable() and not text.isspace() and event_id.isprintable()
-    if not good or seq < _NO_NUMBER or sent_at_ms < _NO_NUMBER or at != len(value):
+    if not (text.isprintable() and event_id.isprintable()):
         return None
-    return TextRecord(
-        _TEXT,
-        text,
-        None if seq == _NO_NUMBER else seq,
-        event_id,
-        None if sent_at_ms == _NO_NUMBER else sent_at_ms,
-    )
+    return TextRecord(_TEXT, text, seq, event_id, sent_at_ms)
 
 
-def _read_natural(value: bytes, at: int) -> tuple[int, int]:
-    """An optional number and where the next field begins; below _NO_NUMBER what is neither."""
+def _read_short(value: bytes, at: int, bytes_max: int) -> tuple[str, int]:
+    """A text and where the next field begins. Raises IndexError or ValueError for any other."""
+    size, at = read_long(value, at)
+    end = at + size
+    if not 0 <= size <= bytes_max or end > len(value):
+        raise IndexError
+    return value[at:end].decode(), end
+
+
+def _read_natural(value: bytes, at: int) -> tuple[int | None, int]:
+    """A number from 0 on or none, and where the next field begins. Raises IndexError or ValueError
+    for any other."""
     branch = value[at]
     if branch == 0:
-        return _NO_NUMBER, at + 1
+        return None, at + 1
     number, at = read_long(value, at + 1)
-    return (number if branch == 2 and number >= 0 else _NO_NUMBER - 1), at
+    if branch != 2 or number < 0:
+        raise IndexError
+    return number, at
 
 
 def _decode_other(value: bytes, confluent_ids: Mapping[int, int]) -> dict[str, Any]:

@@ -3,19 +3,20 @@ listen to a type checker."""
 
 import ast
 import dataclasses
-import importlib
 from collections.abc import Iterator
+from importlib import import_module
 from types import ModuleType
 
 import pytest
 
 from schemas.value import Value
-from tests.support.core import ROOT, core_files, core_kind
+from tests.support.core import ROOT, core_files, core_kind, core_modules
 from tests.support.values import VALUES
 
 
-def module_of(file: str) -> ModuleType:
-    return importlib.import_module(file.removesuffix(".py").replace("/", "."))
+def modules() -> list[ModuleType]:
+    """All of the core, imported."""
+    return [import_module(name) for name in core_modules()]
 
 
 def dataclasses_in(file: str) -> Iterator[tuple[str, list[str]]]:
@@ -30,9 +31,9 @@ def dataclasses_in(file: str) -> Iterator[tuple[str, list[str]]]:
 def test_every_dataclass_has_the_fields_of_its_source() -> None:
     assert core_kind() == "compiled", "make test-compiled runs this"
     seen = 0
-    for file in core_files():
+    for file, module in zip(core_files(), modules(), strict=True):
         for name, fields in dataclasses_in(file):
-            cls = getattr(module_of(file), name)
+            cls = getattr(module, name)
             assert [one.name for one in dataclasses.fields(cls)] == fields, cls
             assert list(cls.__match_args__) == fields, cls
             seen += 1
@@ -40,8 +41,7 @@ def test_every_dataclass_has_the_fields_of_its_source() -> None:
 
 
 def test_each_class_of_values_is_looked_at() -> None:
-    for file in core_files():
-        module_of(file)
+    modules()
     assert {type(value) for value in VALUES} == set(Value.__subclasses__())
 
 

@@ -22,10 +22,14 @@ def core_files() -> list[str]:
     return list(project["tool"]["dhsched"]["core"])
 
 
+def core_modules() -> list[str]:
+    """The same, as names to import."""
+    return [file.removesuffix(".py").replace("/", ".") for file in core_files()]
+
+
 def core_kind() -> str:
     """Raises NotCompiled where `DHSCHED_REQUIRE_COMPILED` asks for more than there is."""
-    names = [file.removesuffix(".py").replace("/", ".") for file in core_files()]
-    python = [name for name in names if not _file(name).endswith(_COMPILED)]
+    python = [name for name in core_modules() if not _file(name).endswith(_COMPILED)]
     if not python:
         return "compiled"
     if demanded("COMPILED"):

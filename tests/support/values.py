@@ -1,4 +1,6 @@
-"""One value of each class of the core that is a `Value`."""
+"""One value of each class of the core that is a `Value`, and others like one."""
+
+from typing import Any, TypeVar
 
 from controller import events as ev
 from controller import instructions as do
@@ -12,6 +14,8 @@ from schemas.events import EventKind, LiveEvent
 from schemas.store_values import Checkpoint, Generation, SegmentBounds
 from schemas.text_record import RecordKind, TextRecord
 from schemas.value import Value
+
+V = TypeVar("V", bound=Value)
 
 BOUNDS = SegmentBounds(1, 2, 3, 4)
 RECORD = TextRecord(RecordKind.TEXT, "Hi", 7)
@@ -34,3 +38,9 @@ VALUES: list[Value] = [
     Found(None, 3, -1),
     Step(6, 7, -1, (), 1, 0),
 ]
+
+
+def changed(value: V, **changes: Any) -> V:
+    """One of its class with other values in these fields."""
+    make: Any = type(value)
+    return make(**{**value.as_dict(), **changes})

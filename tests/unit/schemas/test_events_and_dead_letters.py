@@ -1,7 +1,6 @@
 """The values of the events topic and of the dead-letter topic."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from schemas.bad_record import BadRecord, DeadLetterReason
 from schemas.dead_letter import DEAD_LETTER_BYTES_MAX, DeadLetter
 from schemas.events import EVENT_BYTES_MAX, EventKind, LiveEvent
+from tests.support.values import changed
 
 EVENT = LiveEvent(
     EventKind.INTERRUPTED, "e1", "s1", "live-1", "w1", 3, 1_700_000_000_000, 12,
@@ -20,14 +20,9 @@ LETTER = DeadLetter(
 )
 
 
-def _event(**changes: Any) -> LiveEvent:
-    """`EVENT` with other values."""
-    return LiveEvent(**{**EVENT.as_dict(), **changes})
-
-
 def test_an_event_is_read_as_it_was_written() -> None:
     assert LiveEvent.decode(EVENT.encode()) == EVENT
-    bare = _event(offset=None, data={})
+    bare = changed(EVENT, offset=None, data={})
     assert LiveEvent.decode(bare.encode()) == bare
 
 
@@ -41,19 +36,19 @@ def test_an_event_is_read_as_it_was_written() -> None:
     )
 )  # fmt: skip
 def test_flat_data_survives(data: dict[str, str | int | float | bool | None]) -> None:
-    event = _event(data=data)
+    event = changed(EVENT, data=data)
     assert LiveEvent.decode(event.encode()) == event
 
 
 @pytest.mark.parametrize("data", [{"a": [1]}, {"a": {}}, {"a": float("nan")}, {"a": b"x"}])
 def test_what_is_not_flat_is_not_written(data: dict[str, object]) -> None:
     with pytest.raises(BadRecord):
-        _event(data=data).encode()
+        changed(EVENT, data=data).encode()
 
 
 def test_an_event_above_the_limit_is_not_written() -> None:
     with pytest.raises(BadRecord) as caught:
-        _event(data={"text": "x" * EVENT_BYTES_MAX}).encode()
+        changed(EVENT, data={"text": "x" * EVENT_BYTES_MAX}).encode()
     assert caught.value.reason is DeadLetterReason.TOO_LARGE
 
 

@@ -1,7 +1,5 @@
 """A value is what its fields are, and stays so."""
 
-from typing import Any
-
 import pytest
 
 from controller import events as ev
@@ -9,17 +7,12 @@ from controller import instructions as do
 from schemas.events import EventKind
 from schemas.text_record import RecordKind, TextRecord
 from schemas.value import Value
-from tests.support.values import RECORD, VALUES
-
-
-def made_again(value: Value) -> Value:
-    make: Any = type(value)
-    return make(**value.as_dict())
+from tests.support.values import RECORD, VALUES, changed
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_it_is_equal_to_one_of_the_same_fields_only(value: Value) -> None:
-    again = made_again(value)
+    again = changed(value)
     assert again is not value
     assert again == value
     assert repr(again) == repr(value)
@@ -31,9 +24,8 @@ def test_it_is_equal_to_one_of_the_same_fields_only(value: Value) -> None:
 def test_a_difference_in_any_field_is_seen() -> None:
     changes = {"offset": 6, "record": TextRecord(RecordKind.TEXT, "Hi", 8)}
     accepted = ev.Accepted(5, RECORD)
-    for name, changed in changes.items():
-        make: Any = ev.Accepted
-        assert make(**{**accepted.as_dict(), name: changed}) != accepted
+    for name, other in changes.items():
+        assert changed(accepted, **{name: other}) != accepted
 
 
 def test_it_is_hashed_by_its_fields() -> None:

@@ -9,6 +9,7 @@ from dhsched.offline.event_window import EventWindow, OpenLives
 from schemas.events import EventKind, LiveEvent
 from schemas.options import BadOptions, LiveOptions
 from schemas.partition import partition_of
+from tests.support.values import changed
 from tests.unit.dhsched.offline.captures import HEADER, START_MS
 
 LIVE = "live-1"
@@ -87,9 +88,7 @@ def test_what_events_tell_a_replay() -> None:
     for bad in ("{", "[]", '{"hat": 1}', '{"speed": 9}'):
         with pytest.raises(BadOptions):
             options_of(said(EventKind.STATE_UPDATED, state="open", options=bad))
-    found = generation_of(
-        LiveEvent(**{**NEXT_CLAIM.as_dict(), "data": {"segments": 2, "frame": 75}})
-    )
+    found = generation_of(changed(NEXT_CLAIM, data={"segments": 2, "frame": 75}))
     assert found is not None
     assert (found.epoch, found.next_offset, found.segments, found.frame) == (2, 5, 2, 75)
     assert generation_of(OPEN) is None
